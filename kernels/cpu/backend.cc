@@ -74,12 +74,10 @@ kvc_status choose(const char* name, const Implementation** chosen, kvc_error* er
         static_cast<size_t>(snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "", list[i]->name));
   }
   if (*chosen == nullptr) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\" is not a target of this machine, which has %s", name,
-                known);
+    return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this machine has %s", name, known);
   }
   if (!is_allowed(*chosen)) {
-    return fail(error, KVC_ERROR_UNSUPPORTED,
-                "simd \"%.64s\" cannot be used: the system refuses its registers to this process", name);
+    return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; the system refuses its registers to this process", name);
   }
   return KVC_OK;
 }
@@ -89,10 +87,10 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** d
   const kvc_status chose = choose(args->simd, &chosen, error);
   if (chose != KVC_OK) return chose;
   if (args->device_id != 0) {
-    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "there is no CPU device %d, only device 0", args->device_id);
+    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CPU device %d; there is only 0", args->device_id);
   }
   kvc_backend_device* opened = static_cast<kvc_backend_device*>(calloc(1, sizeof *opened));
-  if (opened == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a device");
+  if (opened == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
   const int64_t scratch_bytes = static_cast<int64_t>(args->host->num_workers) * static_cast<int64_t>(sizeof(Scratch));
   void* scratch = nullptr;
   const kvc_status status = allocate(nullptr, scratch_bytes, 64, 1, &scratch, error);

@@ -16,7 +16,7 @@ kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error
   cudaGetLastError();
   if (result == cudaErrorInsufficientDriver) {
     return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE,
-                "this machine has no CUDA driver, or its driver is too old for CUDA 13 (%s)", cudaGetErrorName(result));
+                "no CUDA driver on this machine, or one older than CUDA 13 needs (%s)", cudaGetErrorName(result));
   }
   if (result == cudaErrorNoDevice || (result == cudaSuccess && count == 0)) {
     return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "the CUDA driver sees no device (%s)", cudaGetErrorName(result));
@@ -25,8 +25,7 @@ kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error
     return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d cannot be used: cudaGetDeviceCount: %s (%s)",
                 ordinal, cudaGetErrorName(result), cudaGetErrorString(result));
   }
-  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d does not exist; the number of devices is %d",
-              ordinal, count);
+  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d; there are %d", ordinal, count);
 }
 
 // Whether the error means that the plug-in has no code for the device.
@@ -59,9 +58,8 @@ kvc_status read_device(Device* device, kvc_error* error) {
   if (result == cudaSuccess) result = read_own_shared_bytes(&own_bytes);
   if (is_of_other_arch(result)) {
     cudaGetLastError();
-    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE,
-                "CUDA device %d has the architecture %s; the backend was built for %s (%s)", device->ordinal,
-                device->names[1], KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
+    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d is of %s; the backend was built for %s (%s)",
+                device->ordinal, device->names[1], KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
   }
   const kvc_status status = check(result, "cudaFuncGetAttributes", kPurpose, error);
   if (status != KVC_OK) return status;
@@ -85,8 +83,7 @@ kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
     return KVC_OK;
   }
   if (device->has_wgmma && strcmp(name, device->names[2]) == 0) return KVC_OK;
-  return fail(error, KVC_ERROR_UNSUPPORTED,
-              "simd \"%.64s\" is not an implementation of this device, which has %s%s%s and %s", name, device->names[0],
+  return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this device has %s%s%s and %s", name, device->names[0],
               device->has_wgmma ? ", " : "", device->names[2], device->names[1]);
 }
 
@@ -125,7 +122,7 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
     return unavailable(counted, args->device_id, count, error);
   }
   Device* const device = new (std::nothrow) Device;
-  if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a device");
+  if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
   device->ordinal = args->device_id;
   kvc_status status = device->context.retain(device->ordinal, error);
   if (status != KVC_OK) {

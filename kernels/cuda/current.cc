@@ -18,12 +18,12 @@ kvc_status find(const char* name, Function* function, kvc_error* error) {
   if (result != cudaSuccess) return check(result, "cudaGetDriverEntryPointByVersion", kPurpose, error);
   *function = reinterpret_cast<Function>(found);
   if (status == cudaDriverEntryPointSuccess && found != nullptr) return KVC_OK;
-  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "the CUDA driver has no function %s", name);
+  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "the CUDA driver has no %s", name);
 }
 
 kvc_status check_driver(CUresult result, const char* call, int ordinal, kvc_error* error) {
   if (result == CUDA_SUCCESS) return KVC_OK;
-  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d cannot be used: %s returned %d", ordinal, call,
+  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d cannot be used: %s gave %d", ordinal, call,
               static_cast<int>(result));
 }
 
@@ -57,7 +57,7 @@ kvc_status PrimaryContext::id_of(void* stream, unsigned long long* id, kvc_error
   }
   const CUresult result = get_stream_id_(static_cast<CUstream>(stream), id);
   if (result == CUDA_SUCCESS) return KVC_OK;
-  return fail(error, KVC_ERROR_DEVICE_FAILED, "cuStreamGetId for the stream of a call returned %d",
+  return fail(error, KVC_ERROR_DEVICE_FAILED, "cuStreamGetId for the stream of a call gave %d",
               static_cast<int>(result));
 }
 

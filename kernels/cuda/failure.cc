@@ -59,8 +59,7 @@ kvc_status capture_of(void* stream, const char* what, unsigned long long* captur
     cudaGetLastError();
     return fail(
         error, KVC_ERROR_ORDER,
-        "%s; the NULL stream cannot be used now, because a stream that synchronises with it is being captured; pass "
-        "another stream",
+        "%s; the NULL stream cannot be used while a stream that waits for it is being captured: pass another stream",
         what);
   }
   if (asked != cudaSuccess) return check(asked, "cudaStreamGetCaptureInfo", what, error);
@@ -72,27 +71,24 @@ kvc_status check_not_captured(void* stream, const char* what, kvc_error* error) 
   unsigned long long capture = 0;
   const kvc_status asked = capture_of(stream, what, &capture, error);
   if (asked != KVC_OK || capture == 0) return asked;
-  return fail(
-      error, KVC_ERROR_ORDER,
-      "%s, so the call cannot be captured; capture only append, attend, load_state and store_state in a forward of a "
-      "kvc_graph, after one step that made the same calls without a capture",
-      what);
+  return fail(error, KVC_ERROR_ORDER,
+              "%s, so its stream must not be captured; only append, attend and copies of states can be captured, in a "
+              "forward of a kvc_graph, after a step with the same calls that was not captured",
+              what);
 }
 
 kvc_status check_stream(kvc_backend_device* opened, void* stream, kvc_error* error) {
   const CurrentDevice current(*device_of(opened));
-  return check_not_captured(stream, "a call begins or ends a step, or copies or exports data of a cache", error);
+  return check_not_captured(stream, "a call begins or ends a cache's work", error);
 }
 
 kvc_status health(kvc_backend_device* opened, kvc_error* error) {
   const Device& device = *device_of(opened);
   const int failure = device.failure.load(std::memory_order_acquire);
   if (failure == cudaSuccess || failure == -1) return KVC_OK;
-  return fail(
-      error, KVC_ERROR_DEVICE_FAILED,
-      "CUDA device %d failed before: %s returned %s; only a new process can use the device, so destroy all objects "
-      "on it",
-      device.ordinal, device.failed_call, cudaGetErrorName(static_cast<cudaError_t>(failure)));
+  return fail(error, KVC_ERROR_DEVICE_FAILED,
+              "CUDA device %d failed before, and works again in a new process only: %s met %s; destroy what is on it",
+              device.ordinal, device.failed_call, cudaGetErrorName(static_cast<cudaError_t>(failure)));
 }
 
 }  // namespace kvc::kernels::cuda

@@ -40,8 +40,8 @@ kvc_status Scratch::resize(Block* block, int64_t bytes, kvc_error* error) {
   kvc_status status = check(cudaMalloc(&memory, static_cast<size_t>(size)), "cudaMalloc", kPurpose, error);
   if (status != KVC_OK) return status;
   if (!captured && block->passed == nullptr) {
-    status = check(cudaEventCreateWithFlags(&block->passed, cudaEventDisableTiming), "cudaEventCreateWithFlags",
-                   kPurpose, error);
+    status =
+        check(cudaEventCreateWithFlags(&block->passed, cudaEventDisableTiming), "cudaEventCreate", kPurpose, error);
   } else if (!captured) {
     status = check(cudaEventSynchronize(block->passed), "cudaEventSynchronize", kPurpose, error);
   }

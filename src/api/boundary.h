@@ -45,7 +45,7 @@ kvc_status call(const char* function, kvc_error* error, Body body) noexcept {
   } catch (const std::bad_alloc&) {
     return report(Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host is out of memory"));
   } catch (...) {
-    return report(Status::error(KVC_ERROR_INTERNAL, "an unexpected exception was thrown"));
+    return report(Status::error(KVC_ERROR_INTERNAL, "an unexpected exception"));
   }
 }
 
@@ -138,7 +138,7 @@ Status read_sized(const T* in, uint32_t size, const char* name, T* out) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (uint32_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] != 0) {
-      return Status::error(KVC_ERROR_UNSUPPORTED, "%s has a field at offset %u that this library (%s) does not have",
+      return Status::error(KVC_ERROR_UNSUPPORTED, "%s has a field at offset %u that this library (%s) does not know",
                            name, i, kvc_version());
     }
   }
@@ -166,7 +166,7 @@ Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* o
     const auto* item = reinterpret_cast<const T*>(bytes + i * stride);
     const uint32_t size = i == 0 ? stride : read_once(&item->struct_size);
     if (size != stride) {
-      return Status::error(KVC_ERROR_STRUCT_SIZE, "%s[%" PRId64 "] has struct_size %u, and %s[0] has %u", name, i, size,
+      return Status::error(KVC_ERROR_STRUCT_SIZE, "%s[%" PRId64 "] has struct_size %u, and %s[0] %u", name, i, size,
                            name, stride)
           .at(i);
     }

@@ -32,8 +32,8 @@ Status check_place(const kvc_page_keys_args& args) {
                          args.begin, args.page_size);
   }
   if (args.begin > 0 && args.parent == nullptr) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "begin %" PRId64 " needs the key of the page before it, and parent is NULL", args.begin);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "begin %" PRId64 " needs parent, the key of the page before it",
+                         args.begin);
   }
   return Status();
 }

@@ -13,8 +13,8 @@ namespace {
 Status check_place(const char* path, bool callback, const char* name, uint32_t flags) {
   if (flags != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   if ((path != nullptr) != callback) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "one of path and %s is needed, and %s given", name,
-                       callback ? "both are" : "neither is");
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "path and %s are %s given", name,
+                       callback ? "both" : "neither of them");
 }
 
 Status read_save_args(const kvc_save_args* args, kvc_save_args* out) {

@@ -16,9 +16,9 @@ Status check_tier_config(const kvc_tier_config& config) {
   }
   const bool host = config.flags != 0;
   if (int{config.directory != nullptr} + int{config.tier != nullptr} + int{host} != 1) {
-    return Status::error(
-        KVC_ERROR_INVALID_ARGUMENT, "directory is %s, tier is %s and flags is 0x%x: exactly one must be given",
-        config.directory == nullptr ? "NULL" : "set", config.tier == nullptr ? "NULL" : "set", config.flags);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory is %s, tier is %s and flags is 0x%x: one is needed",
+                         config.directory == nullptr ? "NULL" : "set", config.tier == nullptr ? "NULL" : "set",
+                         config.flags);
   }
   if (config.sync < KVC_TIER_SYNC_DATA || config.sync > KVC_TIER_SYNC_FULL) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is outside %d..%d", config.sync, KVC_TIER_SYNC_DATA,
@@ -33,12 +33,11 @@ Status check_tier_config(const kvc_tier_config& config) {
                          config.capacity_bytes, config.min_tokens);
   }
   if (config.tier != nullptr && config.capacity_bytes != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "capacity_bytes %" PRId64 " is given with tier, but is only for a directory or a host tier",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes %" PRId64 " is for a directory or a host tier",
                          config.capacity_bytes);
   }
   if (config.directory == nullptr && config.sync != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is given without a directory", config.sync);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is for a directory", config.sync);
   }
   return Status();
 }
@@ -52,7 +51,7 @@ Status check_table(const kvc_tier& table) {
   if (table.lookup == nullptr || table.store == nullptr || table.load == nullptr || table.remove == nullptr ||
       table.poll == nullptr || table.descriptor == nullptr || table.cancel == nullptr || table.stats == nullptr ||
       table.close == nullptr || table.max_job_items < 1) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the tier lacks a function, or its max_job_items %d is below 1",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the tier lacks a function, or has max_job_items %d",
                          table.max_job_items);
   }
   return Status();

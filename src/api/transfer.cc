@@ -17,14 +17,13 @@ Status check_table(const kvc_transport& table) {
   if (table.address == nullptr || table.connect == nullptr || table.flush == nullptr || table.disconnect == nullptr ||
       table.send == nullptr || table.poll == nullptr || table.close == nullptr || table.name == nullptr ||
       table.max_message_bytes < 65536) {
-    return Status::error(
-        KVC_ERROR_INVALID_ARGUMENT,
-        "the transport lacks a function or its name, or max_message_bytes is below 65536: it is %" PRId64,
-        table.max_message_bytes);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "the transport lacks a function or its name, or has max_message_bytes %" PRId64,
+                         table.max_message_bytes);
   }
   const size_t length = strnlen(table.name, 64);
   if (length > 0 && length < 64) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the name of the transport has %s bytes, not 1..63",
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the name of the transport has %s bytes",
                        length == 0 ? "0" : "64 or more");
 }
 

@@ -37,8 +37,7 @@ void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const Ev
 Status draw_epoch(uint64_t* epoch) {
   do {
     if (!fill_random(epoch, sizeof(*epoch))) {
-      return Status::error(KVC_ERROR_INTERNAL, "the system gave no random number for the epoch of events: %s",
-                           std::strerror(errno));
+      return Status::error(KVC_ERROR_INTERNAL, "random bytes: %s", std::strerror(errno));
     }
   } while (*epoch == 0);
   return Status();
@@ -85,8 +84,7 @@ Status CacheEvents::copy_new_events(uint64_t next, std::span<kvc_event> events, 
     const EventRing& ring = log_->ring();
     if (next > ring.newest()) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                           "args.next %" PRIu64 " is above %" PRIu64 ", the number of the next event", next,
-                           ring.newest());
+                           "next %" PRIu64 " is above %" PRIu64 ", the number of the next event", next, ring.newest());
     }
     range->epoch = log_->epoch();
     range->newest = ring.newest();
@@ -119,8 +117,7 @@ Status CacheEvents::read(const kvc_events_args& args, kvc_events_range* range) {
   const MessageSize message = write_message(message_format(args), events, list.tokens, {args.bytes, bytes});
   if (message.events == 0) {
     return Status::error(KVC_ERROR_BUFFER_TOO_SMALL,
-                         "a message with one event has %zu bytes, and capacity_bytes is only %" PRIu64, message.bytes,
-                         bytes)
+                         "a message with one event has %zu bytes, capacity_bytes is %" PRIu64, message.bytes, bytes)
         .missing(static_cast<int64_t>(message.bytes), args.capacity_bytes);
   }
   range->count = static_cast<int64_t>(message.events);

@@ -122,8 +122,7 @@ Status CachePrefix::publish(kvc_seq id, const PrefixQuery& query, const kvc_pref
   int32_t slot = -1;
   KVC_TRY(core_.store.resolve(id, 0, &slot));
   if (core_.rope_sets.of(slot) != KVC_ROPE_SET_SHORT) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has KVC_ROPE_SET_LONG, so it cannot be published",
-                         id);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has the long set of longrope", id);
   }
   PrefixStore::Published published;
   const auto tokens = static_cast<int64_t>(query.key.tokens.size());

@@ -11,7 +11,7 @@ namespace {
 // Checks that the object is a saved sequence of this model and layout.
 Status check_header(const ObjectHeader& header, const Geometry& geometry) {
   if (header.kind != ObjectKind::kSequence) {
-    return Status::error(KVC_ERROR_CORRUPT, "the object has kind %u, but a saved sequence has kind %u",
+    return Status::error(KVC_ERROR_CORRUPT, "the object has kind %u, and a saved sequence has kind %u",
                          static_cast<unsigned>(header.kind), static_cast<unsigned>(ObjectKind::kSequence));
   }
   return check_same_model({"file", "File"}, header.fingerprint, header.manifest, geometry,
@@ -172,7 +172,7 @@ Status CacheSave::load(ByteSource* source, std::span<int32_t> tokens, int64_t* n
   int64_t payload_bytes = 0;
   KVC_TRY(SequencePayload::bytes_of(core_.layers, saved, &payload_bytes));
   if (payload_bytes + 4 * *num_tokens != sizes.payload_bytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "the payload has %" PRId64 " bytes, and the sequence needs %" PRId64,
+    return Status::error(KVC_ERROR_CORRUPT, "the payload has %" PRId64 " bytes, and the sequence takes %" PRId64,
                          sizes.payload_bytes, payload_bytes + 4 * *num_tokens);
   }
   PayloadReader reader(source, sizes, seed);

@@ -182,8 +182,7 @@ Status CacheSequences::set_rope(std::span<const kvc_seq> ids, int32_t set) {
     KVC_TRY(core_.store.resolve(ids[i], index, &slot));
     if (core_.store.busy(slot)) return core_.store.busy_error(slot, index);
     if (!stored || core_.store.stored(slot) == 0) continue;
-    return Status::error(KVC_ERROR_ORDER,
-                         "sequence %" PRIu64 " has %" PRId64 " tokens that were rotated by its present set", ids[i],
+    return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " holds %" PRId64 " tokens rotated by its set", ids[i],
                          core_.store.stored(slot))
         .at(index);
   }

@@ -128,8 +128,8 @@ Status CacheSteps::check_no_compressed_group(const char* what) const {
   for (int32_t g = 0; g < core_.num_groups(); ++g) {
     const GroupRules& rules = core_.rules(g);
     if (!rules.compresses()) continue;
-    return Status::error(KVC_ERROR_UNSUPPORTED, "%s cannot be used: group %d has a row for each %" PRId64 " tokens",
-                         what, g, rules.tokens_per_row)
+    return Status::error(KVC_ERROR_UNSUPPORTED, "%s, and group %d has a row for each %" PRId64 " tokens", what, g,
+                         rules.tokens_per_row)
         .in_group(g);
   }
   return Status();
@@ -148,11 +148,11 @@ Status CacheSteps::read_kind(const kvc_batch& batch, StepKind* out) const {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group %d is negative", batch.encoder_group);
   }
   if (out->encoder_group >= core_.num_groups() || !core_.rules(out->encoder_group).holds_encoder()) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group names group %d, which is no encoder group",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group names group %d, which is no cross group",
                          out->encoder_group);
   }
   if (!out->with_trees && !batch_.with_spans()) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s cannot be used with encoder_group, which names group %d",
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and encoder_group names group %d",
                        out->with_trees ? "tree_parents" : "span_ids", out->encoder_group);
 }
 

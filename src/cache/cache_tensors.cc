@@ -42,16 +42,13 @@ Status ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
   if ((wanted & ~kAll) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x has unknown bits", wanted);
   const bool quantised = layer.k_scales.data != nullptr;
   if (!quantised && (wanted & kScales) != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x has scales, and the layer has no tensors of scales",
-                         wanted);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer has no tensors of scales", wanted);
   }
   if (kernels::keys_only(layer) && (wanted & (KVC_EXPORT_V | KVC_EXPORT_V_SCALE)) != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x has V or its scales, and the layer stores keys only",
-                         wanted);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer stores keys only", wanted);
   }
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT && kernels::has_block_scales(layer.format) && (wanted & KVC_EXPORT_V)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "parts 0x%x has V, which has no bytes of its own in a latent row of 4-bit floats: export K",
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: V has no bytes of its own in a row of float4; export K",
                          wanted);
   }
   if (wanted == 0) {
@@ -159,13 +156,12 @@ Status check_import(const Layers& layers, const kvc_import_args& args, std::vect
   for (int32_t i = 0; i < num_layers; ++i) {
     if (layers.rules(layers[i]).compresses()) {
       return Status::error(KVC_ERROR_UNSUPPORTED,
-                           "layer %d has a row for each %" PRId64 " tokens: append the rows that close, in a forward",
-                           i, layers.rules(layers[i]).tokens_per_row)
+                           "layer %d has a row for each %" PRId64 " tokens: append what closes in a forward", i,
+                           layers.rules(layers[i]).tokens_per_row)
           .at(i);
     }
     if (!layers[i].states) continue;
-    return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "layer %d is recurrent: compute its tokens and store its states in a forward", i)
+    return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: append and store its states in a forward", i)
         .at(i);
   }
   const int64_t first_layer = std::find_if(layers.begin(), layers.end(), stores) - layers.begin();
@@ -179,8 +175,8 @@ Status check_import(const Layers& layers, const kvc_import_args& args, std::vect
   }
   *tokens = first->shape[0];
   if (*tokens < 1) {
-    return Status::error(KVC_ERROR_SHAPE, "k of layer %" PRId64 " has %" PRId64 " tokens, and needs at least 1",
-                         first_layer, *tokens)
+    return Status::error(KVC_ERROR_SHAPE, "k of layer %" PRId64 " has %" PRId64 " tokens; at least 1", first_layer,
+                         *tokens)
         .at(first_layer);
   }
   const auto count = static_cast<size_t>(num_layers);
@@ -194,16 +190,16 @@ Status check_import(const Layers& layers, const kvc_import_args& args, std::vect
                                  (args.flags & KVC_IMPORT_AS_STORED) != 0};
       if (!stores(layer)) {
         if (args.k[i] == nullptr && v == nullptr) return Status();
-        return Status::error(KVC_ERROR_INVALID_ARGUMENT, "k or v is given for layer %zu, which %s", i,
-                             layer.kv_layer >= 0 ? "reads another layer's K and V" : "is a cross-attention layer");
+        return Status::error(KVC_ERROR_INVALID_ARGUMENT, "k and v are given for layer %zu, which %s", i,
+                             layer.kv_layer >= 0 ? "reads another's" : "is a cross layer");
       }
       KVC_TRY(check_kv_rows(tensors, layer.backend, *tokens, layers.context()->dl_device(), &(*rows)[i]));
       const int64_t v_tokens = v == nullptr ? *tokens : v->shape[0];
       const bool equal = args.k[i]->shape[0] == *tokens && v_tokens == *tokens;
       return equal ? Status()
                    : Status::error(KVC_ERROR_SHAPE,
-                                   "k has %" PRId64 " and v has %" PRId64
-                                   " tokens in layer %zu, but k of layer %" PRId64 " has %" PRId64,
+                                   "k has %" PRId64 " and v %" PRId64 " tokens in layer %zu, layer %" PRId64
+                                   " has %" PRId64,
                                    args.k[i]->shape[0], v_tokens, i, first_layer, *tokens);
     };
     if (Status status = check(); !status.ok()) return std::move(status).in_layer(static_cast<int64_t>(i));
@@ -249,8 +245,8 @@ Status CacheTensors::find_slots(int32_t slot, int32_t layer, int64_t begin, int6
   }
   if (const int64_t held = core_.store.held(slot, group, storing); end > begin && end > held) {
     return Status::error(KVC_ERROR_ORDER,
-                         "layer %d has only %" PRId64 " of the sequence's %" PRId64
-                         " tokens, because a forward did not cover it: it lacks tokens of [%" PRId64 ", %" PRId64 ")",
+                         "layer %d holds %" PRId64 " of the sequence's %" PRId64
+                         " tokens, since a forward did not cover it, and the range is [%" PRId64 ", %" PRId64 ")",
                          storing, held, length, begin, end)
         .at(layer)
         .missing(end, held);
@@ -259,8 +255,8 @@ Status CacheTensors::find_slots(int32_t slot, int32_t layer, int64_t begin, int6
   const int64_t page_size = core_.geometry.page_size;
   if (end > begin && list.has_hole() && begin < list.first * page_size && end > list.kept * page_size) {
     return Status::error(KVC_ERROR_EVICTED,
-                         "keys [%" PRId64 ", %" PRId64
-                         ") of group %d were freed, and some of them are in the range [%" PRId64 ", %" PRId64 ")",
+                         "keys [%" PRId64 ", %" PRId64 ") of group %d are freed, and the range is [%" PRId64
+                         ", %" PRId64 ")",
                          list.kept * page_size, list.first * page_size, group, begin, end)
         .in_group(group);
   }
@@ -295,8 +291,7 @@ Status CacheTensors::export_sequence(kvc_seq id, const kvc_export_args& args, kv
     KVC_TRY(find_slots(slot, args.layer, args.position_begin, args.position_end, &slots));
     snapshot = core_.store.take_snapshot(slot, source.group);
     if (snapshot < 0)
-      return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already, and no more can run at the same time",
-                           core_.geometry.store.max_snapshots);
+      return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", core_.geometry.store.max_snapshots);
     Status entered = core_.order.check_stream(stream);
     if (entered.ok()) entered = core_.order.enter(stream);
     if (!entered.ok()) {

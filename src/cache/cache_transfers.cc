@@ -27,7 +27,7 @@ int64_t CacheTransfers::now_ms() noexcept { return steady_ns() / 1'000'000; }
 // message to another transfer that has ended.
 Status CacheTransfers::make_token(uint64_t* token) {
   if (fill_random(token, sizeof *token)) return Status();
-  return Status::error(KVC_ERROR_IO, "the system gave no random bytes for a transfer: %s", std::strerror(errno));
+  return Status::error(KVC_ERROR_IO, "no random bytes for a transfer: %s", std::strerror(errno));
 }
 
 CacheTransfers::~CacheTransfers() {
@@ -45,7 +45,7 @@ Status CacheTransfers::check_can_transfer() const {
 Status CacheTransfers::set_transport(const kvc_transport& transport) {
   KVC_TRY(check_can_transfer());
   MutexLock lock(mutex_);
-  if (link_) return Status::error(KVC_ERROR_ORDER, "the cache has the transport \"%s\" already", link_->name());
+  if (link_) return Status::error(KVC_ERROR_ORDER, "the cache has the transport \"%s\"", link_->name());
   link_ = std::make_unique<TransportLink>(transport);
   return Status();
 }
@@ -79,8 +79,7 @@ Status CacheTransfers::describe(uint64_t id, std::vector<uint8_t>* out) {
   Transfer* transfer = nullptr;
   KVC_TRY(find(id, &transfer));
   if (transfer->sending) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "transfer %" PRIu64 " sends a sequence, so it has no description",
-                         id);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "transfer %" PRIu64 " is sent, and has no description", id);
   }
   TransferDescription description;
   description.transfer = id;
@@ -154,8 +153,8 @@ void CacheTransfers::handle(const kvc_transport_event& event) {
   try {
     transfer.failure = take_message(&transfer, known ? &*peer : nullptr, message, data);
   } catch (const std::bad_alloc&) {
-    transfer.failure = Status::error(KVC_ERROR_OUT_OF_MEMORY,
-                                     "the host refused memory for a message of transfer %" PRIu64, message.transfer);
+    transfer.failure =
+        Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a message of transfer %" PRIu64, message.transfer);
   }
 }
 
@@ -183,7 +182,7 @@ Status CacheTransfers::take_message(Transfer* transfer, Peer* peer, const Transf
       if (transfer->sending) break;
       return take_end(transfer, peer, message);
   }
-  return Status::error(KVC_ERROR_CORRUPT, "a message of kind %u arrived, which is not expected now",
+  return Status::error(KVC_ERROR_CORRUPT, "a message of kind %u came, which is not expected here",
                        static_cast<unsigned>(message.kind));
 }
 
@@ -209,7 +208,7 @@ Status CacheTransfers::check_alive(const Transfer& transfer) const {
     if (transfer.sending || !peer.ended) silent_ms = std::max(silent_ms, now - peer.heard_ms);
   }
   if (silent_ms <= transfer.timeout_ms) return Status();
-  return Status::error(KVC_ERROR_IO, "the %s was silent for %" PRId64 " ms, and timeout_ms is %" PRId64 " ms",
+  return Status::error(KVC_ERROR_IO, "the %s was silent for %" PRId64 " ms; timeout_ms: %" PRId64 " ms",
                        transfer.sending ? "receiver" : "sender", silent_ms, transfer.timeout_ms);
 }
 
@@ -229,8 +228,7 @@ Status CacheTransfers::poll(uint64_t id, kvc_transfer_info* info) {
     try {
       transfer->failure = advance(transfer);
     } catch (const std::bad_alloc&) {
-      transfer->failure =
-          Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a message of transfer %" PRIu64, id);
+      transfer->failure = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a message of transfer %" PRIu64, id);
     }
   }
   if (!transfer->failure.ok()) {

@@ -28,8 +28,8 @@ Status CacheTransfers::receive(const kvc_receive_args& args, kvc_transfer* trans
   try {
     received = add_incoming(args, sequence, std::move(begins), transfer);
   } catch (const std::bad_alloc&) {
-    received = Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a transfer of %" PRId64 " tokens",
-                             args.num_tokens);
+    received =
+        Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a transfer of %" PRId64 " tokens", args.num_tokens);
   }
   if (received.ok()) return received;
   MutexLock lock(core_.mutex);
@@ -102,8 +102,7 @@ Status CacheTransfers::take_open(Transfer* transfer, const TransferMessage& mess
   const Geometry& geometry = core_.geometry;
   if (message.count < 1 || message.count > kMaxTpSize || message.part < 0 || message.part >= message.count ||
       !can_have_ranks(geometry, static_cast<int32_t>(message.count))) {
-    return Status::error(KVC_ERROR_CORRUPT, "this cache cannot receive from rank %" PRId64 " of %" PRId64, message.part,
-                         message.count);
+    return Status::error(KVC_ERROR_CORRUPT, "the sender has rank %" PRId64 " of %" PRId64, message.part, message.count);
   }
   const TpRank tp{static_cast<int32_t>(message.part), static_cast<int32_t>(message.count)};
   for (const Peer& peer : transfer->peers) {
@@ -136,8 +135,8 @@ Status CacheTransfers::take_rows(Transfer* transfer, Peer* peer, const TransferM
       m.count > part->end - m.position || m.count > static_cast<int64_t>(data.size()) ||
       m.count * part->unit_bytes != static_cast<int64_t>(data.size())) {
     return Status::error(KVC_ERROR_CORRUPT,
-                         "a message has %zu bytes for %" PRId64 " units, from unit %" PRId64 " of part %" PRId64
-                         " on, which is not expected",
+                         "a message has %zu bytes for %" PRId64 " units from %" PRId64 " on of part %" PRId64
+                         ", which is not expected",
                          data.size(), m.count, m.position, m.part);
   }
   const auto group = static_cast<size_t>(part->group);
@@ -164,8 +163,7 @@ Status CacheTransfers::take_end(Transfer* transfer, Peer* peer, const TransferMe
                                      [](const TransferPart& part) { return part.complete(); });
   if (open != peer->parts.end() || message.count < KVC_ROPE_SET_SHORT || message.count > KVC_ROPE_SET_LONG) {
     return Status::error(KVC_ERROR_CORRUPT,
-                         "the sender has ended too early, or with a wrong factor set: set %" PRId64 ", %" PRId64
-                         " of %" PRId64 " tokens",
+                         "the sender has ended, with factor set %" PRId64 " and %" PRId64 " of %" PRId64 " tokens",
                          message.count, tokens_of(peer->parts, transfer->num_tokens), transfer->num_tokens);
   }
   for (const TransferPart& part : peer->parts) {
@@ -180,7 +178,7 @@ Status CacheTransfers::take_end(Transfer* transfer, Peer* peer, const TransferMe
   const auto other =
       std::find_if(transfer->peers.begin(), transfer->peers.end(), [](const Peer& p) { return p.ended; });
   if (other != transfer->peers.end() && core_.rope_sets.of(slot) != message.count) {
-    return Status::error(KVC_ERROR_CORRUPT, "the senders have different factor sets, %d and %" PRId64,
+    return Status::error(KVC_ERROR_CORRUPT, "the senders have the factor sets %d and %" PRId64,
                          core_.rope_sets.of(slot), message.count);
   }
   core_.rope_sets.set(slot, static_cast<int32_t>(message.count));

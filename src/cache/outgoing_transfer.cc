@@ -28,13 +28,13 @@ Status CacheTransfers::check_description(const TransferDescription& description)
   KVC_TRY(check_same_model({"receiver", "Receiver"}, description.fingerprint, description.manifest, core_.geometry,
                            layout_manifest_of_all_ranks(core_.geometry)));
   if (description.begins.size() != static_cast<size_t>(core_.num_groups())) {
-    return Status::error(KVC_ERROR_CORRUPT, "the description has %zu groups, but its layout has %d",
+    return Status::error(KVC_ERROR_CORRUPT, "the description has %zu groups, and its layout has %d",
                          description.begins.size(), core_.num_groups());
   }
   if (!can_have_ranks(core_.geometry, description.tp.size)) {
     return Status::error(KVC_ERROR_LAYOUT,
-                         "the receiver has tp_size %d and the cache has %d: a recurrent group, or the number of kv "
-                         "heads, does not allow this",
+                         "the receiver has tp_size %d and the cache %d, which a recurrent group or the number of kv "
+                         "heads does not allow",
                          description.tp.size, core_.geometry.tp.size);
   }
   return Status();
@@ -96,7 +96,7 @@ Status CacheTransfers::check_rows(const std::vector<TransferPart>& parts) const 
   for (const TransferPart& part : parts) {
     if (part.unit_bytes <= link_->buffer_bytes()) continue;
     return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "layer %d has rows of %" PRId64 " bytes, and a message has at most %" PRId64, part.run.layer,
+                         "layer %d stores %" PRId64 " bytes for a token, and a message has %" PRId64, part.run.layer,
                          part.unit_bytes, link_->buffer_bytes());
   }
   return Status();
@@ -111,8 +111,8 @@ Status CacheTransfers::check_sent(uint64_t sequence, const TransferDescription& 
   }
   if (core_.store.length(slot) > description.num_tokens || description.num_tokens > core_.geometry.store.max_length) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                         "the receiver expects %" PRId64 " tokens, but the sequence has %" PRId64
-                         ", and the cache allows at most %" PRId64,
+                         "the receiver expects %" PRId64 " tokens, the sequence has %" PRId64
+                         ", and the cache allows %" PRId64,
                          description.num_tokens, core_.store.length(slot), core_.geometry.store.max_length);
   }
   for (int32_t g = 0; g < core_.num_groups(); ++g) {
@@ -124,8 +124,8 @@ Status CacheTransfers::check_sent(uint64_t sequence, const TransferDescription& 
     const int64_t begin = description.begins[static_cast<size_t>(g)];
     if (freed <= begin) continue;
     return Status::error(KVC_ERROR_EVICTED,
-                         "the receiver needs the tokens of group %d from %" PRId64 " on, but those before %" PRId64
-                         " are freed, or will be freed, in pages of %" PRId64 " tokens",
+                         "the receiver needs tokens of group %d from %" PRId64 " on, and those before %" PRId64
+                         " are freed here, with pages of %" PRId64 " tokens",
                          g, begin, freed, rules.page_size)
         .in_group(g);
   }
@@ -274,8 +274,7 @@ Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const Tran
   if (!states.empty() || length < transfer->num_tokens) return Status();
   if (length > transfer->num_tokens) {
     return Status::error(KVC_ERROR_ORDER,
-                         "the sequence has %" PRId64 " tokens, but its state after %" PRId64
-                         " tokens was not sent before",
+                         "the sequence has %" PRId64 " tokens, and its state after %" PRId64 " was not sent yet",
                          length, transfer->num_tokens);
   }
   if (core_.store.busy(slot)) return Status();

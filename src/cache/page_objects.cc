@@ -118,19 +118,19 @@ Status PageObjects::end_read(const TierPage& page, void* stream, std::vector<uin
 Status PageObjects::check(const TierPage& page, std::span<const uint8_t> object) {
   const int64_t payload_bytes = copy_->bytes_of(page.group);
   if (static_cast<int64_t>(object.size()) < kObjectFixedBytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "an object of %zu bytes is too small for a header", object.size());
+    return Status::error(KVC_ERROR_CORRUPT, "%zu bytes are no object", object.size());
   }
   ObjectSizes sizes;
   KVC_TRY(read_object_sizes(object.first(kObjectFixedBytes), &sizes));
   if (sizes.object_bytes() != static_cast<int64_t>(object.size()) || sizes.payload_bytes != payload_bytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "the object has %zu bytes, which is a wrong size", object.size());
+    return Status::error(KVC_ERROR_CORRUPT, "the object has %zu bytes", object.size());
   }
   const auto head = object.first(static_cast<size_t>(sizes.header_bytes));
   // Equal headers mean the same model, layout, tokens and parent pages. So an object of another page is refused, even
   // if it has the same key.
   const std::vector<uint8_t> expected = encode_object_header(header_of(page));
   if (!std::equal(head.begin(), head.end(), expected.begin(), expected.end())) {
-    return Status::error(KVC_ERROR_LAYOUT, "the object belongs to another page");
+    return Status::error(KVC_ERROR_LAYOUT, "the object is that of another page");
   }
   SpanSource source(object.subspan(head.size()));
   PayloadReader reader(&source, sizes, section_seed(head));

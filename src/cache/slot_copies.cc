@@ -38,8 +38,7 @@ Status SlotCopies::make(void* stream, bool* begun) {
   try {
     copied = make_in_layers(stream, &any);
   } catch (const std::bad_alloc&) {  // the caller then undoes the change that needs the copies
-    copied =
-        Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for %zu copies of tokens", planned_.size());
+    copied = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for %zu copies of tokens", planned_.size());
   }
   if (begun != nullptr) *begun = any;
   Status left = order_.leave(stream);  // also after a failure, because some copies may be in flight
@@ -71,8 +70,8 @@ Status SlotCopies::make_room(int64_t more) {
   const int64_t most = usual_copies(layers_);
   if (queue_.size() >= most) {
     return Status::error(KVC_ERROR_ORDER,
-                         "%" PRId64 " copies wait, and this call is refused while %" PRId64
-                         " (max_sequences * num_groups) or more wait: make them first (kvc_cache_take_copies)",
+                         "%" PRId64 " copies wait, and a call adds to fewer than %" PRId64
+                         " (max_sequences * num_groups): make them first (kvc_cache_take_copies)",
                          queue_.size(), most);
   }
   queue_.reserve(more);

@@ -18,8 +18,7 @@ Status was_removed(uint64_t sequence) {
 }
 
 Status was_cancelled(uint64_t sequence) {
-  return Status::error(KVC_ERROR_CANCELLED, "the job was cancelled, and sequence %" PRIu64 " is as before the job",
-                       sequence);
+  return Status::error(KVC_ERROR_CANCELLED, "the job was cancelled, and sequence %" PRIu64 " is as it was", sequence);
 }
 
 }  // namespace
@@ -27,8 +26,7 @@ Status was_cancelled(uint64_t sequence) {
 // Makes a random key. So in a tier that several caches share, the objects of different caches have different keys.
 Status TierJobs::make_suspend_key(PageKey* key) {
   if (fill_random(key->data(), key->size())) return Status();
-  return Status::error(KVC_ERROR_IO, "the system gave no random bytes for the keys of a tier: %s",
-                       std::strerror(errno));
+  return Status::error(KVC_ERROR_IO, "no random bytes for the keys of a tier: %s", std::strerror(errno));
 }
 
 // Returns how many tokens of a sequence each layer holds; 0 for a layer that reads the K and V of another layer. Throws
@@ -74,8 +72,7 @@ Status TierJobs::suspend(uint64_t sequence, uint64_t* job) {
     jobs_[last_job_ + 1] = std::move(made);
     begun = worker_.store_all(std::move(pages), &jobs_[last_job_ + 1].load);
   } catch (const std::bad_alloc&) {
-    begun = Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory to suspend a sequence of %zu pages",
-                          moved.size());
+    begun = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory to suspend a sequence of %zu pages", moved.size());
   }
   if (begun.ok()) {
     *job = ++last_job_;
@@ -99,7 +96,7 @@ Status TierJobs::finish_suspend(const Job& job, TierWorker::Loaded stored, int64
   remove_objects(std::move(stored.pages));
   if (!exists) return was_removed(job.sequence);
   if (job.cancelled) return was_cancelled(job.sequence);
-  return Status::error(KVC_ERROR_IO, "no tier took page %" PRId64 " of sequence %" PRIu64 ", which is not suspended",
+  return Status::error(KVC_ERROR_IO, "no tier took page %" PRId64 " of those of sequence %" PRIu64 ": it is as it was",
                        stored.first_failed, job.sequence);
 }
 
@@ -117,8 +114,7 @@ Status TierJobs::resume(uint64_t sequence, uint64_t* job) {
     made.sequence = sequence;
     begun = worker_.load(std::move(pages), &made.load);
   } catch (const std::bad_alloc&) {
-    begun = Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory to resume a sequence of %zu pages",
-                          fresh.size());
+    begun = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory to resume a sequence of %zu pages", fresh.size());
   }
   if (begun.ok()) {
     *job = ++last_job_;
@@ -141,7 +137,7 @@ Status TierJobs::finish_resume(const Job& job, const TierWorker::Loaded& loaded,
   }
   if (job.cancelled) return was_cancelled(job.sequence);
   return Status::error(KVC_ERROR_IO,
-                       "the tiers could not load page %" PRId64 " of sequence %" PRIu64 ", which stays suspended",
+                       "the tiers have lost page %" PRId64 " of those of sequence %" PRIu64 ", which stays suspended",
                        loaded.first_failed, job.sequence);
 }
 

@@ -38,11 +38,11 @@ const char* device_name(int32_t device_type) {
 // Checks that the table has this library's version and the wanted device type.
 Status check_table(const kvc_backend* table, int32_t device_type, const char* from) {
   if (table == nullptr || table->version != KVC_BACKEND_VERSION || table->struct_size < sizeof(kvc_backend)) {
-    return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s does not have version %d of the backend table", from,
+    return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s does not serve version %d of the backend table", from,
                          KVC_BACKEND_VERSION);
   }
   if (table->device_type == device_type) return Status();
-  return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s is for device type %d (%s), not %d (%s)", from,
+  return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s serves device type %d (%s), not %d (%s)", from,
                        table->device_type, device_name(table->device_type), device_type, device_name(device_type));
 }
 
@@ -71,10 +71,10 @@ Status load_cuda(const kvc_backend** backend) {
   if (!named.empty()) return load_plugin(named, kDLCUDA, backend);
   const char* const folder = library_folder();
   if (folder != nullptr) return load_plugin(folder + library_file_name("kvcache_cuda"), kDLCUDA, backend);
-  return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE,
-                       "no backend for device type %d (CUDA): the folder of this library is unknown, so name "
-                       "the file of the plug-in",
-                       static_cast<int>(kDLCUDA));
+  return Status::error(
+      KVC_ERROR_DEVICE_UNAVAILABLE,
+      "no backend for device type %d (CUDA): the folder of this library is unknown; name the file of the plug-in",
+      static_cast<int>(kDLCUDA));
 }
 
 }  // namespace
@@ -90,8 +90,8 @@ Status load_backend(int32_t device_type, const char* path, const kvc_backend** b
   }
   if (device_type == kDLCUDA) return load_cuda(backend);
   return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE,
-                       "no backend for device type %d (%s): this library has one for device type %d (CPU), and "
-                       "looks for a plug-in only for device type %d (CUDA)",
+                       "no backend for device type %d (%s); this library has one for device type %d (CPU), and looks "
+                       "for one of device type %d (CUDA)",
                        device_type, device_name(device_type), static_cast<int>(kDLCPU), static_cast<int>(kDLCUDA));
 } catch (const std::bad_alloc&) {
   return Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for the path of a backend");

@@ -20,9 +20,7 @@ void run_on_pool(void* self, int64_t n, int32_t effort, void (*item)(void* arg, 
   static_cast<ThreadPool*>(self)->run(n, effort, item, arg);
 }
 
-Status out_of_memory() {
-  return Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a context or for device memory");
-}
+Status out_of_memory() { return Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for the context"); }
 
 }  // namespace
 
@@ -43,17 +41,15 @@ Context::~Context() {
 Status Context::create(const kvc_context_config& config, std::shared_ptr<Context>* out) noexcept try {
   const int32_t device_type = config.device_type == 0 ? kDLCPU : config.device_type;
   if (config.num_threads < 0 || config.num_threads > kMaxThreads) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_threads %d is outside 0..%d", config.num_threads,
-                         kMaxThreads);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_threads is %d, not 0..%d", config.num_threads, kMaxThreads);
   }
   if ((config.flags & ~uint32_t{KVC_CONTEXT_VALIDATE}) != 0 || config.reserved != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x or reserved %u has unknown bits", config.flags,
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x and reserved %u have unknown bits", config.flags,
                          config.reserved);
   }
-  if (config.device_id < 0)
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "device_id %d is negative", config.device_id);
+  if (config.device_id < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "device_id is %d", config.device_id);
   if (device_type == kDLCPU && config.device_id != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "device_id is %d, but the CPU is device 0", config.device_id);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "device_id is %d; the CPU is device 0", config.device_id);
   }
   const kvc_backend* backend = nullptr;
   KVC_TRY(load_backend(device_type, config.backend, &backend));

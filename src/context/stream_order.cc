@@ -47,7 +47,7 @@ Status StreamOrder::check() const {
   if (!lost_.load(std::memory_order_relaxed)) return Status();
   return Status::error(
       KVC_ERROR_DEVICE_FAILED,
-      "the device failed in an earlier call, so the contents of the cache are unknown: destroy the cache");
+      "the device failed in an earlier call, so the contents of the cache are not known any more: destroy the cache");
 }
 
 }  // namespace kvc

@@ -15,8 +15,7 @@ Status read_cache_flags(uint32_t flags, int32_t storage, Geometry* geometry) {
         (flags & KVC_CACHE_DETERMINISTIC) != 0 ? "KVC_CACHE_DETERMINISTIC" : "KVC_CACHE_NO_PREFIX_SHARING");
   }
   if ((flags & KVC_CACHE_ZERO_ON_FREE) != 0 && storage == KVC_STORAGE_NONE) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "KVC_CACHE_ZERO_ON_FREE with KVC_STORAGE_NONE is not allowed: there are no pools to clear");
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_CACHE_ZERO_ON_FREE with KVC_STORAGE_NONE: no pools to clear");
   }
   geometry->store.streaming = geometry->limits.streaming = (flags & KVC_CACHE_STREAMING) != 0;
   geometry->store.cleared = (flags & KVC_CACHE_ZERO_ON_FREE) != 0;

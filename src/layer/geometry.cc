@@ -64,8 +64,8 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
   }
   KVC_TRY(check_layer_field(index, "num_states", c.num_states, 0, 0));
   if (c.states != nullptr) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": states is given, but the layer is not recurrent", index)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": states of a layer that is not recurrent",
+                         index)
         .at(index);
   }
   if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED | KVC_LAYER_KEYS_ONLY}) == 0 && c.reserved == 0) return Status();
@@ -89,9 +89,8 @@ Status check_layer_rope(const kvc_layer_config& c, int64_t index) {
   const int32_t rope_dim = rope_dim_of(c);
   if (rope_dim < 2 || rope_dim > c.head_dim - c.rope_offset || rope_dim % 2 != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64
-                         ": rope_dim %d at rope_offset %d must be even, at least 2, and within head_dim %d",
-                         index, rope_dim, c.rope_offset, c.head_dim)
+                         "layer %" PRId64 ": rope_dim %d at rope_offset %d is not even and within head_dim %d", index,
+                         rope_dim, c.rope_offset, c.head_dim)
         .at(index);
   }
   if (c.rope_scaling == nullptr) return Status();
@@ -107,13 +106,13 @@ Status read_scales(const kvc_layer_config& c, const kvc_backend_format& format, 
   if (!counted) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "layer %" PRId64
-                         ": num_scales %d must be 0, 1 or num_kv_heads %d in a float8 or float4 layer, and 0 in others",
+                         ": num_scales %d; a float8 or float4 layer has 0, 1 or num_kv_heads %d, others 0",
                          index, c.num_scales, c.num_kv_heads)
         .at(index);
   }
   if ((scales == nullptr) != (c.num_scales == 0)) {
     return Status::error(scales == nullptr ? KVC_ERROR_NULL_ARGUMENT : KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": %s is %s, but num_scales is %d", index, name,
+                         "layer %" PRId64 ": %s is %s with num_scales %d", index, name,
                          scales == nullptr ? "NULL" : "given", c.num_scales)
         .at(index);
   }
@@ -169,22 +168,19 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
   const int32_t source = config.kv_layer - 1;
   const LayerGeometry& other = geometry.layers[static_cast<size_t>(source)];
   if (other.kv_layer >= 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64
-                         ": kv_layer names layer %d, which stores no K and V, but reads those of layer %d",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": layer %d stores nothing, it reads layer %d's",
                          index, source, other.kv_layer)
         .at(index);
   }
   if (config.kv_storage != nullptr || config.k_storage != nullptr || config.v_storage != nullptr) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": a storage is given, but kv_layer names layer %d", index, source)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": it has a storage, and kv_layer names layer %d",
+                         index, source)
         .at(index);
   }
   if (config.num_scales != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64
-                         ": num_scales %d must be 0, because kv_layer names layer %d, whose scales are used",
-                         index, config.num_scales, source)
+                         "layer %" PRId64 ": num_scales %d, and kv_layer names layer %d, whose scales it uses", index,
+                         config.num_scales, source)
         .at(index);
   }
   const kvc_backend_layer &a = own.layer, &b = other.layer;
@@ -207,8 +203,8 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
   for (const auto& field : fields) {
     if (field.own == field.other) continue;
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": %s %d differs from that of layer %d (%d), whose K and V it reads", index,
-                         field.name, field.own, source, field.other)
+                         "layer %" PRId64 ": %s %d is not layer %d's %d, whose K and V it reads", index, field.name,
+                         field.own, source, field.other)
         .at(index);
   }
   return Status();
@@ -290,11 +286,11 @@ Status make_prefixes(const kvc_cache_config& config, bool recurrent, Geometry* g
   if (!indexed && (config.prefix_pages != 0 || config.prefix_checkpoints != 0 || config.prefix_policy != 0)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "prefix_pages %" PRId64 ", prefix_checkpoints %" PRId64
-                         " or prefix_policy %d is not 0, but KVC_CACHE_PREFIX_INDEX is not set",
+                         " or prefix_policy %d without KVC_CACHE_PREFIX_INDEX",
                          config.prefix_pages, config.prefix_checkpoints, config.prefix_policy);
   }
   if (config.prefix_checkpoints != 0 && !recurrent) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "prefix_checkpoints %" PRId64 " is set, but no group is recurrent",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "prefix_checkpoints %" PRId64 ", and no group is recurrent",
                          config.prefix_checkpoints);
   }
   KVC_TRY(read_event_config(config, geometry));
@@ -387,7 +383,7 @@ Status make_capacity(const CacheConfig& in, Geometry* geometry) {
     }
     if (low == 0) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                           "capacity_bytes %" PRId64 " is too small: one page in every group takes %" PRId64,
+                           "capacity_bytes %" PRId64 " is less than one page in every group takes, %" PRId64,
                            config.capacity_bytes, bytes_at(*geometry, in.groups, 1));
     }
     capacity = low;
@@ -440,8 +436,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   const auto& groups = geometry->store.groups;
   if (geometry->store.streaming &&
       std::none_of(groups.begin(), groups.end(), [](const auto& group) { return group.rules.streams(); })) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "KVC_CACHE_STREAMING is set, but none of the %zu groups has tokens with KVC_VISIBLE_ALL",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_CACHE_STREAMING, and none of %zu groups is KVC_VISIBLE_ALL",
                          groups.size());
   }
   for (size_t i = 0; i < in.layers.size(); ++i) {

@@ -35,14 +35,14 @@ Status read_tokens_per_row(const kvc_group_config& config, int64_t index, int64_
   KVC_TRY(check_group_field(index, "tokens_per_row", config.tokens_per_row, 0, page_size));
   if (config.tokens_per_row <= 1) return Status();
   const auto refuse = [&](const char* why) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": tokens_per_row %d is not allowed with %s: %s",
-                         index, config.tokens_per_row,
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": tokens_per_row %d with %s, %s", index,
+                         config.tokens_per_row,
                          config.row == KVC_ROW_STATE ? kRowNames[config.row] : kVisibilityNames[config.visibility], why)
         .at(index)
         .in_group(index);
   };
-  if (config.row == KVC_ROW_STATE) return refuse("a state has no rows");
-  if (config.visibility != KVC_VISIBLE_ALL) return refuse("compressed rows need KVC_VISIBLE_ALL");
+  if (config.row == KVC_ROW_STATE) return refuse("which has no rows");
+  if (config.visibility != KVC_VISIBLE_ALL) return refuse("and only KVC_VISIBLE_ALL goes with it");
   if (page_size % config.tokens_per_row != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "group %" PRId64 ": tokens_per_row %d does not divide the page size of %" PRId64 " tokens",
@@ -61,7 +61,7 @@ Status read_group(const kvc_group_config& config, int64_t index, int64_t page_si
   KVC_TRY(check_group_field(index, "visibility", config.visibility, KVC_VISIBLE_ALL, KVC_VISIBLE_ENCODER));
   if (config.row == KVC_ROW_STATE && config.visibility != KVC_VISIBLE_ALL) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "group %" PRId64 ": %s is not allowed with %s: a state includes all tokens, and has no keys",
+                         "group %" PRId64 ": %s with %s: a state is of all tokens, and queries see no keys of it",
                          index, kRowNames[config.row], kVisibilityNames[config.visibility])
         .at(index)
         .in_group(index);
@@ -84,10 +84,9 @@ Status check_compressed_groups(const std::vector<SequenceStoreConfig::Group>& gr
   for (size_t g = 0; g < groups.size(); ++g) {
     if (!groups[g].rules.compresses() || (!streaming && !tables_only)) continue;
     const auto index = static_cast<int64_t>(g);
-    return Status::error(
-               KVC_ERROR_INVALID_ARGUMENT, "group %zu: tokens_per_row %" PRId64 " is not allowed with %s", g,
-               groups[g].rules.tokens_per_row,
-               streaming ? "KVC_CACHE_STREAMING" : "KVC_STORAGE_NONE, where the caller copies slots of tokens")
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %zu: tokens_per_row %" PRId64 " with %s", g,
+                         groups[g].rules.tokens_per_row,
+                         streaming ? "KVC_CACHE_STREAMING" : "KVC_STORAGE_NONE, which hands out copies of tokens")
         .at(index)
         .in_group(index);
   }
@@ -97,13 +96,13 @@ Status check_compressed_groups(const std::vector<SequenceStoreConfig::Group>& gr
 Status check_layer_of_group(const kvc_layer_config& config, int64_t index, const GroupRules& rules) {
   if (config.latent_dim != 0 && rules.row != RowKind::kLatent) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": latent_dim %d is set, but the rows of group %d are not KVC_ROW_LATENT",
-                         index, config.latent_dim, config.group)
+                         "layer %" PRId64 ": latent_dim %d, and the rows of group %d are not KVC_ROW_LATENT", index,
+                         config.latent_dim, config.group)
         .at(index);
   }
   if (config.rope_mode != KVC_ROPE_NONE && rules.compresses()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": rope_mode %d is not allowed, because a row of group %d represents %" PRId64
+                         "layer %" PRId64 ": rope_mode %d, and a row of group %d stands for %" PRId64
                          " tokens: rotate rows before they are appended",
                          index, config.rope_mode, config.group, rules.tokens_per_row)
         .at(index);
@@ -111,8 +110,8 @@ Status check_layer_of_group(const kvc_layer_config& config, int64_t index, const
   if (config.rope_mode != KVC_ROPE_NONE && rules.encoder) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "layer %" PRId64
-                         ": rope_mode %d is not allowed, because group %d is KVC_VISIBLE_ENCODER: its keys have no "
-                         "positions in the sequence",
+                         ": rope_mode %d, and group %d is KVC_VISIBLE_ENCODER: its keys have no place among the "
+                         "sequence's positions",
                          index, config.rope_mode, config.group)
         .at(index);
   }

@@ -21,28 +21,27 @@ Status check_storage(const kvc_layer_config& config, const kvc_backend_format& f
   const bool apart = config.k_storage != nullptr || config.v_storage != nullptr;
   const bool keys_only = (config.flags & KVC_LAYER_KEYS_ONLY) != 0, one_row = keys_only || config.latent_dim != 0;
   if (one_row && (config.kv_storage != nullptr || config.v_storage != nullptr)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": the storage of %s must be k_storage alone",
-                         index, keys_only ? "a layer with keys only" : "an MLA layer")
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": storage of %s is k_storage alone", index,
+                         keys_only ? "keys only" : "an MLA group")
         .at(index);
   }
   if (!one_row && apart &&
       (config.kv_storage != nullptr || config.k_storage == nullptr || config.v_storage == nullptr)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": the storage must be kv_storage alone, or k_storage with v_storage", index)
+                         "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage", index)
         .at(index);
   }
   const bool own_pages =
       kernels::place_of_scales(format) == KVC_BACKEND_SCALES_PAGE || kernels::has_block_scales(format);
   if (own_pages && (apart || config.kv_storage != nullptr)) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "layer %" PRId64
-                         ": a storage is given, but pages of %s hold scales, and only the library lays out such pages",
-                         index, format_name(format).c_str())
+                         "layer %" PRId64 ": pages of %s hold scales, and the library lays them out: no storage", index,
+                         format_name(format).c_str())
         .at(index);
   }
   if (config.kv_storage != nullptr && config.v_head_dim != 0 && config.v_head_dim != config.head_dim) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": with kv_storage, v_head_dim %d must be equal to head_dim %d", index,
+                         "layer %" PRId64 ": kv_storage needs v_head_dim %d to be head_dim %d", index,
                          config.v_head_dim, config.head_dim)
         .at(index);
   }
@@ -55,8 +54,7 @@ Status check_storages(const std::vector<LayerGeometry>& layers, bool tables_only
     for (const auto* storage : {layers[i].kv_storage, layers[i].k_storage, layers[i].v_storage}) {
       if (storage == nullptr) continue;
       if (tables_only) {
-        return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                             "layer %zu: a storage is given, but the cache has KVC_STORAGE_NONE", i)
+        return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %zu: a storage is given, with KVC_STORAGE_NONE", i)
             .at(static_cast<int64_t>(i));
       }
       if (std::find(seen.begin(), seen.end(), storage) != seen.end()) {
@@ -180,8 +178,7 @@ void LayerStorage::tell_alignment(int64_t index) const {
     if ((reinterpret_cast<uintptr_t>(pool->data) | static_cast<uintptr_t>(strides)) % 16 == 0) continue;
     context_->log(KVC_LOG_WARNING,
                   "layer %" PRId64
-                  ": its pool at %p, or a stride of it, is not aligned to 16 bytes, so slower kernels "
-                  "are used",
+                  ": its pool at %p, or a stride of it, is not aligned to 16 bytes: slower kernels attend there",
                   index, pool->data);
     return;
   }
@@ -191,11 +188,10 @@ Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int3
                                  DLManagedTensorVersioned** out) {
   const kvc_backend_layer& layer = self->layer_;
   if (kernels::keys_only(layer) && (pool == KVC_POOL_V || pool == KVC_POOL_V_SCALE)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "pool %d does not exist: the layer stores keys only", pool);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "pool %d: the layer stores keys only", pool);
   }
   if (pool == KVC_POOL_V && layer.row_kind == KVC_BACKEND_ROW_LATENT && kernels::has_block_scales(layer.format)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "pool %d cannot be exported: V has no bytes of its own in a row of float4", pool);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "pool %d: V has no bytes of its own in a row of float4", pool);
   }
   if (pool == KVC_POOL_K_SCALE || pool == KVC_POOL_V_SCALE) return export_scales(self, pool, writable, out);
   const kvc_backend_pool& part = pool == KVC_POOL_V ? layer.v : layer.k;
@@ -203,7 +199,7 @@ Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int3
                                              : exported_row(layer.format.k, layer.head_dim);
   if (pool == KVC_POOL_KV && !self->together_) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "K and V of this layer cannot be one tensor: export KVC_POOL_K and KVC_POOL_V");
+                         "K and V of this layer are no two halves of a page: export KVC_POOL_K and KVC_POOL_V");
   }
   const DLDevice device = self->context_->dl_device();
   const int64_t bytes = element_bytes(row.dtype);
@@ -241,7 +237,7 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
   }
   if (writable) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "the scales of a float8 or float4 layer are constant, so KVC_POOL_WRITABLE is not allowed");
+                         "the scales of a float8 or float4 layer are constant: no KVC_POOL_WRITABLE");
   }
   const int64_t shape[1] = {layer.num_kv_heads};
   *out = make_tensor(self, scales.data, device, kFloat, 1, shape, &head_stride, false);

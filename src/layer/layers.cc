@@ -24,7 +24,7 @@ Status check_host_memory(const Context& context, const Geometry& geometry) {
   const int64_t available = host_memory_bytes();
   if (wanted <= available) return Status();
   return Status::error(KVC_ERROR_OUT_OF_MEMORY,
-                       "the pools of %zu layers take %" PRId64 " bytes, but the host has only %" PRId64
+                       "the pools of %zu layers take %" PRId64 " bytes, and the host has %" PRId64
                        " bytes of memory and swap",
                        geometry.layers.size(), wanted, available)
       .missing(wanted, available);
@@ -140,7 +140,7 @@ Status Layers::check_has_storage(int32_t layer) const {
 
 Status Layers::check_stores_kv(int32_t layer) const {
   if (!(*this)[layer].states) return Status();
-  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: it has states, but no K and V", layer).at(layer);
+  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: it has states, and no K and V", layer).at(layer);
 }
 
 }  // namespace kvc

@@ -181,9 +181,9 @@ Status check_same_model(OtherSide other, const PageKey& fingerprint, const std::
   }
   const PageKey own_fingerprint = geometry.fingerprint.value_or(PageKey{});
   if (fingerprint == own_fingerprint) return Status();
-  return Status::error(
-      KVC_ERROR_LAYOUT, "the %s is of another model. Fingerprint of the %s: %s. Fingerprint of the cache: %s",
-      other.name, other.name, fingerprint_text(fingerprint).c_str(), fingerprint_text(own_fingerprint).c_str());
+  return Status::error(KVC_ERROR_LAYOUT, "the %s is of another model. Fingerprint of the %s: %s. Of the cache: %s",
+                       other.name, other.name, fingerprint_text(fingerprint).c_str(),
+                       fingerprint_text(own_fingerprint).c_str());
 }
 
 std::string layout_manifest(const Geometry& geometry, int32_t group, int64_t page_size) {

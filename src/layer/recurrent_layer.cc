@@ -75,16 +75,16 @@ Status make_state(const kvc_state_config& config, int64_t layer, size_t index, S
     if (!used) continue;
     out->shape[i] = config.shape[i];
     if (!checked_mul(out->bytes, config.shape[i], &out->bytes) || out->bytes > kMaxStateBytes) {
-      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry", config.shape[i],
-                  "small enough: a state has at most 2^40 bytes");
+      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry", config.shape[i], "within 2^40 bytes in all");
     }
   }
   return Status();
 }
 
 Status refuse(const kvc_layer_config& config, int64_t index, const char* what) {
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 " is in recurrent group %d, so it must not have %s",
-                       index, config.group, what)
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                       "layer %" PRId64 " is in recurrent group %d: it has states, and no %s", index, config.group,
+                       what)
       .at(index);
 }
 
@@ -121,7 +121,7 @@ Status check_states_alone(const kvc_layer_config& config, int64_t index) {
   // The structs can be compared byte by byte: they have no padding, and fields that the caller did not set are 0.
   // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
   if (std::memcmp(&plain, &config, sizeof plain) == 0) return Status();
-  return refuse(config, index, "dtype, rope_scaling, storage or scales");
+  return refuse(config, index, "dtype, rope_scaling, storage or scales of a layer");
 }
 
 }  // namespace
@@ -139,7 +139,7 @@ Status read_state_limits(const kvc_cache_config& config, bool recurrent, Geometr
       return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %d is outside 0..%" PRId64, name, value, most);
     }
     if (value == 0 || recurrent) continue;
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %d is set, but no group is recurrent", name, value);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %d, and no group is recurrent", name, value);
   }
   geometry->store.max_checkpoints = !recurrent ? 0 : config.max_checkpoints == 0 ? 1 : config.max_checkpoints;
   geometry->store.max_draft_states = geometry->limits.draft_states = config.max_draft_states;
@@ -155,7 +155,7 @@ Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kv
         .at(index);
   }
   if (config.states == nullptr) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT, "layer %" PRId64 ": states is NULL, but num_states is %d", index,
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "layer %" PRId64 ": states is NULL with num_states %d", index,
                          config.num_states)
         .at(index);
   }

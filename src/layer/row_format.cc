@@ -31,21 +31,20 @@ Status read_row_format(const kvc_layer_config& config, bool latent, int64_t inde
   }
   *out = kernels::ds_mla_format();
   if (!same_dtype(dtype, kDefault)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64
-                         ": dtype %s with KVC_ROW_FORMAT_FP8_DS_MLA is not allowed: the format has its own types, "
-                         "so leave dtype at its default",
-                         index, DtypeText(dtype).c_str())
+    return Status::error(
+               KVC_ERROR_INVALID_ARGUMENT,
+               "layer %" PRId64
+               ": dtype %s with KVC_ROW_FORMAT_FP8_DS_MLA, which has types of its own: leave dtype at its default",
+               index, DtypeText(dtype).c_str())
         .at(index);
   }
   static_assert(kDsMlaDims == 576 && kDsMlaLatentDims == 512);
   if (latent && config.head_dim == kDsMlaDims && config.latent_dim == kDsMlaLatentDims) return Status();
-  return Status::error(
-             KVC_ERROR_INVALID_ARGUMENT,
-             "layer %" PRId64
-             ": KVC_ROW_FORMAT_FP8_DS_MLA needs MLA rows with head_dim 576 and latent_dim 512, but head_dim is "
-             "%d and latent_dim is %d",
-             index, config.head_dim, config.latent_dim)
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                       "layer %" PRId64
+                       ": KVC_ROW_FORMAT_FP8_DS_MLA needs MLA rows with head_dim 576 and latent_dim 512; head_dim is "
+                       "%d and latent_dim %d",
+                       index, config.head_dim, config.latent_dim)
       .at(index);
 }
 

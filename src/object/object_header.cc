@@ -137,7 +137,7 @@ std::vector<uint8_t> encode_object_header(const ObjectHeader& header) {
 
 Status read_object_sizes(std::span<const uint8_t> bytes, ObjectSizes* out) {
   if (bytes.size() < kObjectFixedBytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "%zu bytes are too few: a header has at least %" PRId64 " bytes",
+    return Status::error(KVC_ERROR_CORRUPT, "%zu bytes are fewer than the %" PRId64 " with which a header begins",
                          bytes.size(), kObjectFixedBytes);
   }
   const Fixed fixed = fixed_of(bytes);
@@ -150,13 +150,13 @@ Status decode_object_header(std::span<const uint8_t> bytes, ObjectHeader* out) {
   ObjectSizes sizes;
   KVC_TRY(read_object_sizes(bytes, &sizes));
   if (static_cast<int64_t>(bytes.size()) != sizes.header_bytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "the header has %" PRId64 " bytes, but %zu bytes are given",
-                         sizes.header_bytes, bytes.size());
+    return Status::error(KVC_ERROR_CORRUPT, "the header has %" PRId64 " bytes, and %zu are there", sizes.header_bytes,
+                         bytes.size());
   }
   const auto body = bytes.first(bytes.size() - kChecksumBytes);
   const Checksum checksum = checksum_of(body);
   if (!std::equal(checksum.begin(), checksum.end(), bytes.end() - kChecksumBytes)) {
-    return Status::error(KVC_ERROR_CORRUPT, "the checksum of the header is wrong");
+    return Status::error(KVC_ERROR_CORRUPT, "the header does not have its checksum");
   }
   const Fixed fixed = fixed_of(bytes);
   const uint8_t* next = bytes.data() + kObjectFixedBytes;
@@ -176,10 +176,10 @@ Status decode_object_header(std::span<const uint8_t> bytes, ObjectHeader* out) {
   out->details.assign(next, next + fixed.detail_bytes);
   next += fixed.detail_bytes;
   if (std::any_of(next, body.data() + body.size(), [](uint8_t byte) { return byte != 0; })) {
-    return Status::error(KVC_ERROR_CORRUPT, "the padding of the header is not zero");
+    return Status::error(KVC_ERROR_CORRUPT, "the header does not end in zeros");
   }
   if (fixed.digest != manifest_digest(out->manifest)) {
-    return Status::error(KVC_ERROR_CORRUPT, "the digest of the manifest is wrong");
+    return Status::error(KVC_ERROR_CORRUPT, "the digest is not that of the manifest");
   }
   return Status();
 }

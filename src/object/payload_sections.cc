@@ -55,7 +55,7 @@ Status PayloadReader::next_section() {
   KVC_TRY(source_->read(bytes));
   const Checksum checksum = section_checksum(bytes.first(static_cast<size_t>(size)), seed_, index_);
   if (!std::equal(checksum.begin(), checksum.end(), bytes.begin() + size)) {
-    return Status::error(KVC_ERROR_CORRUPT, "section %" PRId64 " of the payload has a wrong checksum", index_);
+    return Status::error(KVC_ERROR_CORRUPT, "section %" PRId64 " of the payload does not have its checksum", index_);
   }
   ++index_;
   begin_ = 0;
@@ -66,8 +66,8 @@ Status PayloadReader::next_section() {
 template <class Use>
 Status PayloadReader::take(int64_t bytes, Use use) {
   if (bytes > left()) {
-    return Status::error(KVC_ERROR_CORRUPT,
-                         "%" PRId64 " bytes of the payload are needed, but only %" PRId64 " are left", bytes, left());
+    return Status::error(KVC_ERROR_CORRUPT, "%" PRId64 " bytes of the payload are needed, and %" PRId64 " are left",
+                         bytes, left());
   }
   while (bytes > 0) {
     if (begin_ == end_) KVC_TRY(next_section());

@@ -153,8 +153,7 @@ Status PrefixStore::check_invariants() const {
   Status status;
   index_.for_each_page([&](int32_t group, int32_t page) {
     if (store_.is_indexed(group, page)) return;
-    status = Status::error(KVC_ERROR_INTERNAL, "group %d: the prefix index lists page %d, but has no reference to it",
-                           group, page);
+    status = Status::error(KVC_ERROR_INTERNAL, "group %d: the index has page %d without a reference", group, page);
   });
   if (!status.ok()) return status;
   return index_.is_valid() ? Status() : Status::error(KVC_ERROR_INTERNAL, "the prefix index is not consistent");

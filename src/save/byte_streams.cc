@@ -107,13 +107,13 @@ Status FileSource::check_end() {
   uint8_t more = 0;
   size_t count = 0;
   KVC_TRY(read_some({&more, 1}, &count));
-  return count == 0 ? Status() : Status::error(KVC_ERROR_CORRUPT, "the file has more bytes after the saved sequence");
+  return count == 0 ? Status() : Status::error(KVC_ERROR_CORRUPT, "the file goes on after the saved sequence");
 }
 
 Status CallbackSink::write(std::span<const uint8_t> bytes) {
   const int32_t failed = write_(user_, bytes.data(), static_cast<int64_t>(bytes.size()));
   if (failed == 0) return Status();
-  return Status::error(KVC_ERROR_IO, "the write callback returned %d for %zu bytes", failed, bytes.size());
+  return Status::error(KVC_ERROR_IO, "write returned %d for %zu bytes", failed, bytes.size());
 }
 
 Status CallbackSource::read(std::span<uint8_t> bytes) {
@@ -121,7 +121,7 @@ Status CallbackSource::read(std::span<uint8_t> bytes) {
     const auto size = static_cast<int64_t>(bytes.size());
     const int64_t count = read_(user_, bytes.data(), size);
     if (count < 0 || count > size) {
-      return Status::error(KVC_ERROR_IO, "the read callback returned %" PRId64 " for %" PRId64 " bytes", count, size);
+      return Status::error(KVC_ERROR_IO, "read returned %" PRId64 " for %" PRId64 " bytes", count, size);
     }
     if (count == 0) return ended(bytes.size());
     bytes = bytes.subspan(static_cast<size_t>(count));

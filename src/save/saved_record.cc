@@ -26,7 +26,7 @@ struct Group {
 static_assert(sizeof(Fixed) == 32 && sizeof(Group) == 24);
 
 Status corrupt(const char* what, int64_t value) {
-  return Status::error(KVC_ERROR_CORRUPT, "the saved sequence is invalid: %s %" PRId64, what, value);
+  return Status::error(KVC_ERROR_CORRUPT, "the saved sequence has %s %" PRId64, what, value);
 }
 
 bool in_range(int64_t value, int64_t low, int64_t high) { return value >= low && value <= high; }
@@ -36,10 +36,10 @@ Status check_fixed(const Fixed& fixed) {
   if (!in_range(fixed.window, 0, kMaxLength)) return corrupt("window", fixed.window);
   if (!in_range(fixed.sinks, 0, fixed.window == 0 ? 0 : fixed.window - 1)) return corrupt("sink tokens", fixed.sinks);
   if ((fixed.flags & ~(kStreamed | kHasTokens)) != 0) return corrupt("flags", fixed.flags);
-  if (fixed.window != 0 && (fixed.flags & kStreamed) == 0) return corrupt("it has a window, but flags", fixed.flags);
+  if (fixed.window != 0 && (fixed.flags & kStreamed) == 0) return corrupt("a window, and flags", fixed.flags);
   if (!in_range(fixed.rope_set, KVC_ROPE_SET_SHORT, KVC_ROPE_SET_LONG)) return corrupt("rope set", fixed.rope_set);
-  if (!in_range(fixed.num_groups, 1, kMaxGroups)) return corrupt("group count", fixed.num_groups);
-  if (!in_range(fixed.num_checkpoints, 0, kMaxCheckpoints)) return corrupt("checkpoint count", fixed.num_checkpoints);
+  if (!in_range(fixed.num_groups, 1, kMaxGroups)) return corrupt("groups", fixed.num_groups);
+  if (!in_range(fixed.num_checkpoints, 0, kMaxCheckpoints)) return corrupt("checkpoints", fixed.num_checkpoints);
   return Status();
 }
 
@@ -71,11 +71,11 @@ std::vector<uint8_t> encode_record(const SavedRecord& record) {
 
 Status decode_record(std::span<const uint8_t> bytes, SavedRecord* out) {
   Fixed fixed;
-  if (bytes.size() < sizeof fixed) return corrupt("number of bytes of the record", static_cast<int64_t>(bytes.size()));
+  if (bytes.size() < sizeof fixed) return corrupt("a record of bytes", static_cast<int64_t>(bytes.size()));
   std::memcpy(&fixed, bytes.data(), sizeof fixed);
   KVC_TRY(check_fixed(fixed));
   if (bytes.size() != sizeof fixed + fixed.num_groups * sizeof(Group) + fixed.num_checkpoints * sizeof(int64_t)) {
-    return corrupt("number of bytes of the record", static_cast<int64_t>(bytes.size()));
+    return corrupt("a record of bytes", static_cast<int64_t>(bytes.size()));
   }
   SavedSequence& sequence = out->sequence;
   sequence.length = fixed.length;
@@ -89,16 +89,16 @@ Status decode_record(std::span<const uint8_t> bytes, SavedRecord* out) {
   for (uint32_t g = 0; g < fixed.num_groups; ++g, next += sizeof(Group)) {
     Group group;
     std::memcpy(&group, next, sizeof group);
-    if (!in_range(group.tokens, 0, kMaxLength)) return corrupt("number of tokens of a group", group.tokens);
-    if (!in_range(group.hole_begin, 0, group.hole_end)) return corrupt("begin of a hole", group.hole_begin);
-    if (!in_range(group.hole_end, 0, group.tokens)) return corrupt("end of a hole", group.hole_end);
+    if (!in_range(group.tokens, 0, kMaxLength)) return corrupt("tokens of a group", group.tokens);
+    if (!in_range(group.hole_begin, 0, group.hole_end)) return corrupt("a hole from", group.hole_begin);
+    if (!in_range(group.hole_end, 0, group.tokens)) return corrupt("a hole up to", group.hole_end);
     sequence.lists.push_back({group.tokens, group.hole_begin, group.hole_end});
   }
   int64_t before = 0;
   for (uint32_t i = 0; i < fixed.num_checkpoints; ++i, next += sizeof(int64_t)) {
     int64_t position = 0;
     std::memcpy(&position, next, sizeof position);
-    if (!in_range(position, before + 1, fixed.length)) return corrupt("position of a checkpoint", position);
+    if (!in_range(position, before + 1, fixed.length)) return corrupt("a checkpoint at", position);
     sequence.checkpoints.push_back(before = position);
   }
   return Status();

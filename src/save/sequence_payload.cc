@@ -15,8 +15,7 @@ Status SequencePayload::bytes_of(const Layers& layers, const SavedSequence& save
     const int64_t count = states ? saved.num_states() : rules.rows_of(saved.lists[static_cast<size_t>(g)].held());
     int64_t bytes = states ? RowCopy::state_bytes(layers, g) : RowCopy::token_bytes(layers, g);
     if (checked_mul(bytes, count, &bytes) && checked_add(total, bytes, &total) && total <= kMaxPayloadBytes) continue;
-    return Status::error(KVC_ERROR_CORRUPT,
-                         "with %" PRId64 " rows or states of group %d, the payload has more than %" PRId64 " bytes",
+    return Status::error(KVC_ERROR_CORRUPT, "%" PRId64 " tokens or states of group %d take more than %" PRId64 " bytes",
                          count, g, kMaxPayloadBytes)
         .in_group(g);
   }

@@ -102,9 +102,9 @@ class ReferenceCount {
 
  private:
   Status visit(int32_t node, int32_t level) {
-    if (node < 0 || node >= table_.nodes().size()) return broken("node", node, "is in a page list, but does not exist");
+    if (node < 0 || node >= table_.nodes().size()) return broken("node", node, "is in a list and does not exist");
     uint8_t& known = node_level_[static_cast<size_t>(node)];
-    if (known != 0 && known != level) return broken("node", node, "is used at two levels of page lists");
+    if (known != 0 && known != level) return broken("node", node, "stands at two heights");
     if (++node_refs_[static_cast<size_t>(node)] > 1) return Status();
     known = static_cast<uint8_t>(level);
     const int32_t* children = table_.node_data() + int64_t{node} * PageTable::kFanout;
@@ -113,7 +113,7 @@ class ReferenceCount {
       if (level > 1) {
         KVC_TRY(visit(children[i], level - 1));
       } else if (children[i] >= table_.num_pages()) {
-        return broken("page", children[i], "is in a page list, but does not exist");
+        return broken("page", children[i], "is in a list and does not exist");
       } else {
         ++page_refs_[static_cast<size_t>(children[i])];
       }
@@ -127,8 +127,7 @@ class ReferenceCount {
       const uint32_t refs = pool.refs(static_cast<int32_t>(id));
       used += refs > 0;
       if (refs != expected[static_cast<size_t>(id)]) {
-        return Status::error(KVC_ERROR_INTERNAL,
-                             "group %d: %s %d has reference count %u, but %u references to it exist", group_, what,
+        return Status::error(KVC_ERROR_INTERNAL, "group %d: %s %d has count %u and %u references", group_, what,
                              static_cast<int>(id), refs, expected[static_cast<size_t>(id)])
             .in_group(group_);
       }
@@ -139,13 +138,12 @@ class ReferenceCount {
       ++free;
       if (pool.refs(id) != 0) bad = id;
     });
-    if (bad >= 0) return broken(what, bad, "is free, but its reference count is not 0");
+    if (bad >= 0) return broken(what, bad, "is free and has references");
     if (used != pool.used() || free != pool.free() || used + free != pool.size()) {
-      return Status::error(
-                 KVC_ERROR_INTERNAL,
-                 "group %d: the table records %lld used and %lld free of %lld %ss, but %lld are used and %lld are free",
-                 group_, static_cast<long long>(pool.used()), static_cast<long long>(pool.free()),
-                 static_cast<long long>(pool.size()), what, static_cast<long long>(used), static_cast<long long>(free))
+      return Status::error(KVC_ERROR_INTERNAL, "group %d: %lld used and %lld free of %lld %ss, counted %lld and %lld",
+                           group_, static_cast<long long>(pool.used()), static_cast<long long>(pool.free()),
+                           static_cast<long long>(pool.size()), what, static_cast<long long>(used),
+                           static_cast<long long>(free))
           .in_group(group_);
     }
     return Status();
@@ -263,7 +261,7 @@ Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
     sound = table(group).exclusive(pages, i);
   }
   if (sound) return Status();
-  return Status::error(KVC_ERROR_INTERNAL, "group %d: sequence slot %d has an invalid tree of %d nodes (state %d)",
+  return Status::error(KVC_ERROR_INTERNAL, "group %d: slot %d has a tree of %d nodes, state %d, that does not hold",
                        group, slot, record.nodes, record.state)
       .in_group(group);
 }
@@ -277,11 +275,10 @@ Status SequenceStore::check_idle_pages(int32_t group) const {
     idle += pages.is_idle(page);
   }
   if (indexed == pages.indexed() && idle == pages.idle()) return Status();
-  return Status::error(
-             KVC_ERROR_INTERNAL,
-             "group %d: the table records %lld indexed pages, %lld of them idle, but %lld are indexed and %lld idle",
-             group, static_cast<long long>(pages.indexed()), static_cast<long long>(pages.idle()),
-             static_cast<long long>(indexed), static_cast<long long>(idle))
+  return Status::error(KVC_ERROR_INTERNAL,
+                       "group %d: the index has %lld pages and %lld of them alone, counted %lld and %lld", group,
+                       static_cast<long long>(pages.indexed()), static_cast<long long>(pages.idle()),
+                       static_cast<long long>(indexed), static_cast<long long>(idle))
       .in_group(group);
 }
 
@@ -302,9 +299,8 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
                          rules_of(slot, g).works_at(length(slot), hole(slot, g));
       if (!fits || !tail || !whole) {
         return Status::error(KVC_ERROR_INTERNAL,
-                             "group %d: the page list of sequence slot %d is invalid: %lld tokens, %d entries, hole "
-                             "[%d, %d), last page %d",
-                             g, slot, static_cast<long long>(stored_in(slot, g)), pages.size, pages.kept, pages.first,
+                             "group %d: slot %d has length %lld and %d entries without [%d, %d), tail %d", g, slot,
+                             static_cast<long long>(stored_in(slot, g)), pages.size, pages.kept, pages.first,
                              pages.tail_page)
             .in_group(g);
       }
@@ -314,9 +310,7 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
       });
       if (!rules(g).holds_encoder()) KVC_TRY(check_tree(slot, g));
       if (!stored_layers_.sound(slot, list_of(g), stored_in(slot, g))) {
-        return Status::error(KVC_ERROR_INTERNAL,
-                             "group %d: the record of which layers hold the tokens of sequence slot %d is invalid", g,
-                             slot)
+        return Status::error(KVC_ERROR_INTERNAL, "group %d: layers hold more tokens of slot %d than it has", g, slot)
             .in_group(g);
       }
     }
@@ -340,10 +334,8 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
   int64_t used = 0;
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) used += records_[slot].used;
   if (used != num_sequences_ || fresh_slot_ - free_slots_size_ != used) {
-    return Status::error(
-        KVC_ERROR_INTERNAL,
-        "%lld sequence slots are in use, but the store records %lld sequences, or a wrong number of free slots",
-        static_cast<long long>(used), static_cast<long long>(num_sequences_));
+    return Status::error(KVC_ERROR_INTERNAL, "%lld sequences counted, %lld recorded", static_cast<long long>(used),
+                         static_cast<long long>(num_sequences_));
   }
   return Status();
 }

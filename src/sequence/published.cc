@@ -16,8 +16,7 @@ Status SequenceStore::check_publish(uint64_t id, int64_t tokens, int32_t* slot) 
                          length(*slot));
   }
   if (records_[*slot].streamed) {
-    return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "sequence %" PRIu64 " cannot be published, because it has or had a streaming window", id);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has or had a streaming window", id);
   }
   return check_held(*slot, tokens, false);
 }
@@ -32,8 +31,7 @@ Status SequenceStore::check_held(int32_t slot, int64_t tokens, bool encoder_too)
     const int64_t held = this->held(slot, group, static_cast<int32_t>(layer));
     if (held >= wanted) continue;
     return Status::error(KVC_ERROR_ORDER,
-                         "layer %zu holds %" PRId64 " of the %" PRId64
-                         " tokens, because a forward did not run over this layer",
+                         "layer %zu holds %" PRId64 " of the %" PRId64 " tokens, since a forward did not cover it",
                          layer, held, wanted)
         .at(static_cast<int64_t>(layer))
         .missing(wanted, held);

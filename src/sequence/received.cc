@@ -12,12 +12,11 @@ Status SequenceStore::check_prefix(uint64_t id, int64_t tokens, int32_t* slot) c
   KVC_TRY(resolve(id, 0, slot));
   KVC_TRY(check_idle(*slot, 0));
   if (has_states() || records_[*slot].streamed) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the prefix of a received sequence must not have %s",
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the prefix has %s",
                          has_states() ? "recurrent states" : "a streaming window");
   }
   if (length(*slot) >= tokens) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "the prefix has %" PRId64 " tokens, but must have fewer than num_tokens %" PRId64,
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the prefix has %" PRId64 " tokens, and num_tokens is %" PRId64,
                          length(*slot), tokens);
   }
   return check_held(*slot, length(*slot), true);

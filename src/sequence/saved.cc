@@ -69,22 +69,22 @@ Status SequenceStore::check_saved_list(const SavedSequence& saved, int32_t group
   int64_t& needed = needed_pages_[static_cast<size_t>(group)];
   const bool cut = list.hole_begin != list.hole_end;
   if (rules.holds_state()) {
-    if (list.tokens != 0 || cut) return corrupt("tokens, but the group holds states", group);
+    if (list.tokens != 0 || cut) return corrupt("tokens, and it holds states", group);
     needed = saved.num_states() - dropped_checkpoints(saved);
     return Status();
   }
   if (list.tokens > config_.max_length || (!rules.holds_encoder() && list.tokens != saved.length)) {
-    return corrupt("a length that is not allowed, or is not that of the sequence", group);
+    return corrupt("another length than the sequence", group);
   }
   const GroupRules& own = this->rules(group);
   const bool may_be_cut = own.holds_tokens() && (own.windowed() ? list.hole_begin == 0 : saved.stream.on());
-  if (cut && !may_be_cut) return corrupt("freed tokens, but its visibility does not allow this", group);
+  if (cut && !may_be_cut) return corrupt("freed tokens, which its visibility does not allow", group);
   const Hole hole = hole_in_pages(list, rules.page_size);
   if (!rules.works_at(saved.length, hole)) {
     return Status::error(KVC_ERROR_LAYOUT,
-                         "tokens [%" PRId64 ", %" PRId64 ") of group %d are freed in the file. With pages of %" PRId64
-                         " tokens, a load would also drop tokens next to them that a sequence of length %" PRId64
-                         " needs",
+                         "tokens [%" PRId64 ", %" PRId64
+                         ") of group %d are freed in the file, and with pages of %" PRId64
+                         " tokens a sequence of %" PRId64 " would need some of those beside them",
                          list.hole_begin, list.hole_end, group, rules.page_size, saved.length)
         .in_group(group);
   }
@@ -94,15 +94,15 @@ Status SequenceStore::check_saved_list(const SavedSequence& saved, int32_t group
 
 Status SequenceStore::check_load(const SavedSequence& saved) {
   if (static_cast<int64_t>(saved.lists.size()) != num_groups()) {
-    return Status::error(KVC_ERROR_CORRUPT, "the saved sequence has %zu groups, but its layout has %d",
+    return Status::error(KVC_ERROR_CORRUPT, "the saved sequence has %zu groups, and its layout has %d",
                          saved.lists.size(), num_groups());
   }
   if (saved.stream.on() && !config_.streaming) {
-    return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "the saved sequence has a streaming window, but the cache was created without "
-                         "KVC_CACHE_STREAMING");
+    return Status::error(
+        KVC_ERROR_UNSUPPORTED,
+        "the saved sequence has a streaming window, and the cache was created without KVC_CACHE_STREAMING");
   }
-  if (!saved.checkpoints.empty() && !has_states()) return corrupt("checkpoints, but no group holds states", 0);
+  if (!saved.checkpoints.empty() && !has_states()) return corrupt("checkpoints, and no group holds states", 0);
   KVC_TRY(check_slots(1));
   for (int32_t g = 0; g < num_groups(); ++g) KVC_TRY(check_saved_list(saved, g));
   return check_needed_pages();

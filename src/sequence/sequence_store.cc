@@ -238,15 +238,14 @@ Status SequenceStore::check_slots(int64_t n) const {
   const int64_t available = config_.max_sequences - num_sequences_;
   if (n <= available) return Status();
   return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
-                       "max_sequences is %" PRId64 ", but %" PRId64 " sequences exist, and the call adds %" PRId64,
+                       "max_sequences is %" PRId64 ": %" PRId64 " exist, and the call adds %" PRId64,
                        config_.max_sequences, num_sequences_, n)
       .missing(n, available);
 }
 
 Status SequenceStore::check_pages(int32_t group, int64_t required, int64_t available) const {
   if (required <= available) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_PAGES,
-                       "%" PRId64 " pages of group %d are needed, but only %" PRId64 " of %" PRId64 " are available",
+  return Status::error(KVC_ERROR_OUT_OF_PAGES, "%" PRId64 " pages of group %d needed, %" PRId64 " of %" PRId64 " free",
                        required, group, available, table(group).num_pages())
       .missing(required, available)
       .in_group(group);
@@ -358,8 +357,8 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
     KVC_TRY(resolve_first(ids[i], index, &slot));
     if (busy(slot)) return busy_error(slot, index);
     if (lengths[i] < 0 || lengths[i] > length(slot)) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "length %" PRId64 " is not within the sequence's length %" PRId64,
-                           lengths[i], length(slot))
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "length %" PRId64 " exceeds sequence length %" PRId64, lengths[i],
+                           length(slot))
           .at(index);
     }
     if (lengths[i] < length(slot)) KVC_TRY(check_works_at(slot, lengths[i], index));

@@ -200,7 +200,7 @@ Status SequenceStore::check_state_parents(int32_t slot, int64_t row, std::span<c
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "row %" PRId64 ": node %" PRId64
                          " has parent %d, whose recurrent state is not kept (max_draft_states %" PRId64
-                         "). Such trees must be chains: the parent must be node %" PRId64,
+                         "). Such trees are chains: %" PRId64,
                          row, node, parent, config_.max_draft_states, node - 1)
         .at(row);
   }

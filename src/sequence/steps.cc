@@ -87,8 +87,8 @@ Status SequenceStore::check_layers(int32_t slot, int64_t row, StepKind kind) con
   const int64_t tokens = list == 0 ? stored(slot) : stored_in(slot, group);
   const int64_t held = stored_layers_.held(slot, layer, tokens);
   return Status::error(KVC_ERROR_ORDER,
-                       "row %" PRId64 ": the forward covers layers [%d, %d), but layer %d holds %" PRId64
-                       " of the sequence's %" PRId64 " %stokens, because an earlier forward did not run over it",
+                       "row %" PRId64 ": the forward covers layers [%d, %d), and layer %d holds %" PRId64
+                       " of the sequence's %" PRId64 " %stokens, since an earlier forward did not cover it",
                        row, kind.layers.begin, kind.layers.end, layer, held, tokens, list == 0 ? "" : "encoder ")
       .at(row)
       .missing(tokens, held);

@@ -31,16 +31,15 @@ Status SequenceStore::check_tree_row(int32_t slot, int64_t row, std::span<const 
     const int32_t parent = parents[static_cast<size_t>(i)];
     if (tree ? is_parent(parent, record.nodes + i) : parent == KVC_TREE_NONE) continue;
     if (!tree || parent == KVC_TREE_NONE) {
-      return Status::error(
-                 KVC_ERROR_INVALID_ARGUMENT,
-                 "row %" PRId64 ": tree_parents[%" PRId64
-                 "] is %d, but the first one of the row is %d: the tokens of a row must be all nodes, or no nodes",
-                 row, first_token + i, parent, parents[0])
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                           "row %" PRId64 ": tree_parents[%" PRId64
+                           "] is %d, but the row's first is %d: its tokens are all nodes, or none",
+                           row, first_token + i, parent, parents[0])
           .at(row);
     }
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "row %" PRId64 ": tree_parents[%" PRId64 "] is %d, but the parent of node %" PRId64
-                         " must be in -1..%" PRId64,
+                         "row %" PRId64 ": tree_parents[%" PRId64 "] is %d, but parents of node %" PRId64
+                         " are -1..%" PRId64,
                          row, first_token + i, parent, record.nodes + i, record.nodes + i - 1)
         .at(row);
   }
@@ -116,12 +115,11 @@ Status SequenceStore::plan_commit(std::span<const uint64_t> ids, std::span<const
           .at(index);
     }
     if (has_states() && leaves[i] >= 0 && !has_state_of(slot, leaves[i])) {
-      return Status::error(
-                 KVC_ERROR_EVICTED,
-                 "leaf %d at index %" PRId64
-                 ": the recurrent state after this node is not kept. The states after the last node (%d), and after "
-                 "nodes below max_draft_states %" PRId64 " that were stored, are kept",
-                 leaves[i], index, nodes - 1, config_.max_draft_states)
+      return Status::error(KVC_ERROR_EVICTED,
+                           "leaf %d at index %" PRId64
+                           ": the recurrent state after it is not kept. Kept are those of the last node (%d), and of "
+                           "nodes below max_draft_states %" PRId64 " that were stored",
+                           leaves[i], index, nodes - 1, config_.max_draft_states)
           .at(index);
     }
   }

@@ -36,7 +36,7 @@ Status read_scale(const DLTensor* tensor, const char* name, const kvc_backend_la
                   TensorView* out, kvc_backend_scales* scales) {
   if (tensor == nullptr) return Status();
   if (kernels::place_of_scales(layer.format) != KVC_BACKEND_SCALES_APART) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, but the cache is not float8", name);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and the cache is not float8", name);
   }
   static constexpr int64_t kAny = -1;
   KVC_TRY(
@@ -55,18 +55,17 @@ Status read_rotation(const kvc_append_slots_args& args, DLDevice device, AppendS
   KVC_TRY(RotaryTables::read(args.rotary_cos, args.rotary_sin, layer.head_dim - offset, device, &call->rotary));
   KVC_TRY(IndexTensor::read(args.positions, {"positions", device, call->slots.size()}, &call->positions));
   if (call->rotary.given() != call->positions.given()) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, but %s is not",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and %s is not",
                          call->rotary.given() ? "rotary_cos" : "positions",
                          call->rotary.given() ? "positions" : "rotary_cos");
   }
   if (!call->rotary.given()) return Status();
   if (call->positions.on_host() != call->slots.on_host()) {
-    return Status::error(KVC_ERROR_DEVICE,
-                         "slot_mapping is on the %s, and positions on the %s: put both on one of them",
+    return Status::error(KVC_ERROR_DEVICE, "slot_mapping is on the %s, and positions on the %s: both on one of them",
                          call->slots.on_host() ? "host" : "device", call->positions.on_host() ? "host" : "device");
   }
   if (!is_float_dtype(call->k.dtype)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos is given with float8 k: rotate before quantising");
+    return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos with float8 k: rotate before quantising");
   }
   layer.rope_class = 0;
   layer.rope_dim = call->rotary.rotary_dim();
@@ -91,7 +90,7 @@ Status read_latent(const kvc_append_slots_args& args, DLDevice device, AppendSlo
   }
   if (args.v_scale != nullptr) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "v_scale is given, but v_cache is NULL: k_scale is the scale of whole rows");
+                         "v_scale is given, and v_cache is NULL: k_scale scales whole rows");
   }
   layer.v_head_dim = static_cast<int32_t>(latent_dims);
   layer.row_kind = KVC_BACKEND_ROW_LATENT;

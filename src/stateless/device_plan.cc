@@ -161,8 +161,7 @@ Status DevicePlan::build_on_device(const kvc_plan_args& args, void* stream, uint
   if (!plan_->fixed()) {
     return Status::error(
         KVC_ERROR_INVALID_ARGUMENT,
-        "arrays are on the device, but the plan is without KVC_PLAN_GRAPH: table sizes depend on values that the host "
-        "does not read");
+        "arrays on the device without KVC_PLAN_GRAPH: the host does not know how large the tables are");
   }
   kvc_backend_table_plan build = {};
   KVC_TRY(read_arrays(args, &build));

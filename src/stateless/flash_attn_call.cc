@@ -20,7 +20,7 @@ constexpr uint32_t kKnownFlags = KVC_FLASH_ATTN_CAUSAL | KVC_FLASH_ATTN_ROTARY_I
                                  KVC_FLASH_ATTN_WINDOW_LEFT | KVC_FLASH_ATTN_WINDOW_RIGHT | KVC_FLASH_ATTN_ALIBI_SIGNED;
 
 Status contradiction(const char* given, const char* other) {
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, but %s", given, other);
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and %s", given, other);
 }
 
 Status bad_dtype(const char* name, DLDataType t, const char* wanted) {
@@ -29,12 +29,12 @@ Status bad_dtype(const char* name, DLDataType t, const char* wanted) {
 
 Status check_count(const char* what, int64_t n, int64_t most) {
   if (n <= most) return Status();
-  return Status::error(KVC_ERROR_SHAPE, "%s: %" PRId64 " exceed the limit %" PRId64, what, n, most);
+  return Status::error(KVC_ERROR_SHAPE, "%s: %" PRId64 " are more than %" PRId64, what, n, most);
 }
 
 Status check_option(double value, double smallest, const char* name) {
   if (value == 0.0 || (value >= smallest && value <= 1e30)) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %g is neither 0 nor in %g..1e30", name, value, smallest);
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %g is not 0 and not in %g..1e30", name, value, smallest);
 }
 
 Status check_number(int32_t value, int32_t most, const char* name) {
@@ -103,11 +103,10 @@ Status FlashAttnCall::read_queries(const kvc_flash_attn_args& args) {
       &q));
   const int64_t *shape = q.shape, heads = shape[q.rank - 2], dims = shape[q.rank - 1], kv_heads = layer.num_kv_heads;
   if (dims != layer.head_dim) {
-    return Status::error(KVC_ERROR_SHAPE, "q has %" PRId64 " dims, but k_cache has %d", dims, layer.head_dim);
+    return Status::error(KVC_ERROR_SHAPE, "q has %" PRId64 " dims, k_cache %d", dims, layer.head_dim);
   }
   if (heads < 1 || heads > 65536 || heads % kv_heads != 0) {
-    return Status::error(KVC_ERROR_SHAPE,
-                         "q has %" PRId64 " heads, but 1..65536 are allowed, in multiples of k_cache's %" PRId64, heads,
+    return Status::error(KVC_ERROR_SHAPE, "q has %" PRId64 " heads, which is no multiple of k_cache's %" PRId64, heads,
                          kv_heads);
   }
   layer.num_q_heads = static_cast<int32_t>(heads);
@@ -157,7 +156,7 @@ Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
   if (!rotary.given()) return Status();  // rotary_seqlens is ignored
   KVC_TRY(IndexTensor::read(args.rotary_seqlens, {"rotary_seqlens", device_, rows, true}, &rotary_seqlens));
   if (!is_float_dtype(q.dtype) || !is_float_dtype(k.dtype)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos is given with float8 %s: rotate before quantising",
+    return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos with float8 %s: rotate before quantising",
                          is_float_dtype(q.dtype) ? "k" : "q");
   }
   const auto set_rotation = [&](kvc_backend_layer* target, int32_t offset) {
@@ -173,21 +172,20 @@ Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
 
 Status FlashAttnCall::read_indexes(const kvc_flash_attn_args& args) {
   if (args.cache_seqlens != nullptr && args.seqused_k != nullptr) {
-    return contradiction("cache_seqlens", "so is seqused_k, which is another name for it");
+    return contradiction("cache_seqlens", "so is seqused_k, its other name");
   }
   const bool other_name = args.cache_seqlens == nullptr && args.seqused_k != nullptr;
   KVC_TRY(IndexTensor::read(other_name ? args.seqused_k : args.cache_seqlens,
                             {other_name ? "seqused_k" : "cache_seqlens", device_, rows, true}, &cache_seqlens));
   if (appends && !cache_seqlens.given()) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT,
-                         "cache_seqlens is NULL, but k is given: cache_seqlens says where k is appended");
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "cache_seqlens is NULL, and k is given: it says where k is appended");
   }
   KVC_TRY(IndexTensor::read(args.cache_batch_idx, {"cache_batch_idx", device_, rows}, &batch_idx));
   KVC_TRY(IndexTensor::read(args.cache_leftpad, {"cache_leftpad", device_, rows, true}, &leftpad));
   const int64_t cache_rows = paged() ? block_table.num_rows() : cache.layer.num_pages;
   if (batch_idx.given() || cache_rows >= rows || args.indices != nullptr) return Status();
-  return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " rows, but q has %" PRId64,
-                       paged() ? "block_table" : "k_cache", cache_rows, rows);
+  return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " rows, and q %" PRId64, paged() ? "block_table" : "k_cache",
+                       cache_rows, rows);
 }
 
 Status FlashAttnCall::read_outputs(const kvc_flash_attn_args& args) {
@@ -224,9 +222,7 @@ Status FlashAttnCall::read_scales(const kvc_flash_attn_args& args) {
   KVC_TRY(read(args.v_descale, "v_descale", kernels::stored_dtype(layer), &v_descale, &attend.v_scales));
   unlike_scales = appends && (args.k_descale != nullptr || args.v_descale != nullptr);
   if (qv.rank == 0 || (args.k_descale == nullptr && args.v_descale == nullptr)) return Status();
-  return Status::error(
-      KVC_ERROR_UNSUPPORTED,
-      "qv with k_descale or v_descale is not supported: the parts of a score would have different scales");
+  return Status::error(KVC_ERROR_UNSUPPORTED, "qv with k_descale or v_descale: a score has parts of unlike scales");
 }
 
 Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
@@ -318,9 +314,8 @@ Status FlashAttnCall::check_index_devices() {
   }
   indexes_on_device = device != nullptr;
   if (host == nullptr || device == nullptr) return Status();
-  return Status::error(KVC_ERROR_DEVICE,
-                       "%s is on the host, and %s is on the device: put all index tensors on one of them", host,
-                       device);
+  return Status::error(KVC_ERROR_DEVICE, "%s is on the host and %s on the device: put all index tensors on one of them",
+                       host, device);
 }
 
 Status FlashAttnCall::check_disjoint() const {

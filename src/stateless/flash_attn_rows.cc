@@ -130,7 +130,7 @@ Status FlashAttnRows::build_row(const FlashAttnCall& call, int32_t row) {
       check_in(call.cache_seqlens.given() ? call.cache_seqlens.name() : "cache_seqlens", row, cached, call.capacity));
   if (length > call.capacity) {
     return Status::error(KVC_ERROR_BUFFER_TOO_SMALL,
-                         "the cache of row %d has room for %" PRId64 " tokens: %" PRId64 " cached and %" PRId64
+                         "the cache of row %d holds %" PRId64 " tokens: %" PRId64 " and %" PRId64
                          " new ones are %" PRId64 " too many",
                          row, call.capacity, cached, fresh, length - call.capacity)
         .at(row)
@@ -163,9 +163,8 @@ Status FlashAttnRows::rotate_row(const FlashAttnCall& call, int32_t row, int64_t
     const int64_t last = first + (moves ? end - begin - 1 : 0), positions = call.rotary.positions();
     if (first < 0 || last >= positions) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                           "row %d is rotated at positions %" PRId64 "..%" PRId64
-                           ", but positions of rotary_cos are below %" PRId64,
-                           row, first, last, positions)
+                           "row %d is rotated at positions %" PRId64 "..%" PRId64 ", and rotary_cos has %" PRId64, row,
+                           first, last, positions)
           .at(row);
     }
     for (int32_t t = begin; t < end; ++t) {
@@ -188,7 +187,7 @@ Status FlashAttnRows::check_unlike(const FlashAttnCall& call) {
     if (sorted_[i - 1] >> 32 != sorted_[i] >> 32) continue;
     const int64_t one = sorted_[i - 1] & UINT32_MAX, other = sorted_[i] & UINT32_MAX;
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "%s has cache row %" PRId64 " in rows %" PRId64 " and %" PRId64 ", which both append to it",
+                         "%s has %" PRId64 " in rows %" PRId64 " and %" PRId64 ", and both append",
                          call.batch_idx.name(), sorted_[i] >> 32, one, other)
         .at(other);
   }
@@ -203,8 +202,8 @@ Status FlashAttnRows::read_pages(const FlashAttnCall& call, int32_t row, int64_t
   const int32_t* const bad =
       std::find_if(list + begin, list + end, [pages](int32_t page) { return page < 0 || page >= pages; });
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                       "block_table has page %d for row %d of the batch, in table row %" PRId64
-                       ", column %td; k_cache has %" PRId64 " pages",
+                       "block_table has page %d for row %d in row %" PRId64 ", column %td; k_cache has %" PRId64
+                       " pages",
                        *bad, row, cache_row, bad - list, pages)
       .at(row);
 }

@@ -27,8 +27,7 @@ Status check_sizes(const TensorView& t, const char* name) {
     return Status();
   return Status::error(KVC_ERROR_SHAPE,
                        "%s has shape [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                       "]; needed are fewer than 2^31 pages, "
-                       "page_size 1..2^31-1, 1..%" PRId64 " heads and 1..%" PRId64 " dims",
+                       "]; pages and their size below 2^31, 1..%" PRId64 " heads, 1..%" PRId64 " dims",
                        name, shape[0], shape[1], shape[2], shape[3], kMaxHeads, kMaxDims);
 }
 
@@ -75,8 +74,7 @@ Status RotaryTables::read(const DLTensor* cos, const DLTensor* sin, int32_t head
                        &out->sin));
   const int64_t half = out->cos.shape[1];
   if (half >= 1 && half <= head_dim / 2) return Status();
-  return Status::error(KVC_ERROR_SHAPE,
-                       "rotary_cos rotates %" PRId64 " dims of %d; at least 2 and at most the head dim are allowed",
+  return Status::error(KVC_ERROR_SHAPE, "rotary_cos rotates %" PRId64 " dims of %d: 2, 4 .. up to the head dim",
                        2 * half, head_dim);
 }
 

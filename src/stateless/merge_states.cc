@@ -19,9 +19,8 @@ Status read_shape(const DLTensor* out, RowsSpec* spec) {
   if (out->shape == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "out has no shape");
   const int64_t* shape = out->shape;
   if (shape[0] < 0 || shape[1] < 1 || shape[1] > INT32_MAX || shape[2] < 1 || shape[2] > INT32_MAX) {
-    return Status::error(KVC_ERROR_SHAPE,
-                         "out has shape [%" PRId64 ", %" PRId64 ", %" PRId64 "]: a size is out of range", shape[0],
-                         shape[1], shape[2]);
+    return Status::error(KVC_ERROR_SHAPE, "out has shape [%" PRId64 ", %" PRId64 ", %" PRId64 "]", shape[0], shape[1],
+                         shape[2]);
   }
   spec->tokens = shape[0];
   spec->heads = shape[1];

@@ -17,7 +17,7 @@ Status BatchArrays::read(const kvc_batch& batch) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_sequences %d is negative", batch.num_sequences);
   }
   if (batch.num_sequences > 0 && (batch.sequences == nullptr || batch.append_lengths == nullptr)) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL, but num_sequences is %d",
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL with num_sequences %d",
                          batch.sequences == nullptr ? "sequences" : "append_lengths", batch.num_sequences);
   }
   num_rows_ = batch.num_sequences;
@@ -60,7 +60,7 @@ Status BatchArrays::check_spans() const {
       const bool node = with_trees_ && parents_[token] != KVC_TREE_NONE;
       if (ids_[row] == 0 || (id >= 0 && (id == 0 || !node))) continue;
       return Status::error(KVC_ERROR_INVALID_ARGUMENT, "row %d: span_ids[%" PRId64 "] is %d%s", row, token, id,
-                           id < 0 ? ", but must not be negative" : ", but its token is a node of a tree")
+                           id < 0 ? "" : ", and its token is a node of a tree")
           .at(row);
     }
   }

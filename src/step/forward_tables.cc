@@ -69,10 +69,10 @@ Status ForwardTables::find(const Group& group, const kvc_tables& wanted, Part** 
     *out = part.get();
     if (part->options.arrays == options.arrays && part->options.pad_value == options.pad_value) return Status();
     if (of_graph()) {
-      return Status::error(
-                 KVC_ERROR_INVALID_ARGUMENT,
-                 "arrays 0x%x with padding %d differ from the graph's table of part %d: arrays 0x%x with padding %d",
-                 options.arrays, options.pad_value, wanted.part, part->options.arrays, part->options.pad_value)
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                           "arrays 0x%x with padding %d: the graph's table of part %d has arrays 0x%x and padding %d",
+                           options.arrays, options.pad_value, wanted.part, part->options.arrays,
+                           part->options.pad_value)
           .in_group(group.index);
     }
     part->set = TableSet(options);

@@ -79,9 +79,7 @@ Status check_projection(const DLTensor& tensor, const char* name, int64_t heads,
   *dims = tensor.ndim == 3 && tensor.shape != nullptr ? tensor.shape[1] : 1;
   KVC_TRY(check_rows(&tensor, {name, heads, *dims, latent_dims, device}, out));
   if (tensor.shape[0] == heads && *dims >= 1 && *dims <= most) return Status();
-  return Status::error(KVC_ERROR_SHAPE,
-                       "%s has %" PRId64 " heads of %" PRId64 " dims, but needs %" PRId64
-                       " heads with dims in 1..%" PRId64,
+  return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " heads of %" PRId64 " dims, not %" PRId64 " of 1..%" PRId64,
                        name, tensor.shape[0], *dims, heads, most);
 }
 
@@ -92,7 +90,7 @@ Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& la
   call->shape = {layer.head_dim, layer.v_head_dim, layer.v_head_dim, layer.v_head_dim};
   if (args.w_uk == nullptr && args.w_uv == nullptr) return Status();
   if (layer.row_kind != KVC_BACKEND_ROW_LATENT) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "w_uk or w_uv is given, but the layer's group is not MLA");
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "w_uk or w_uv is given, and the layer's group is not MLA");
   }
   if (args.w_uk == nullptr || args.w_uv == nullptr) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL and %s is not: give both or neither",

@@ -29,7 +29,7 @@ Status Step::check_appends(int32_t layer) const {
   if (appends(layer)) return Status();
   const Layer& l = layers_[layer];
   if (l.kv_layer >= 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d stores no k and v: it reads those of layer %d", layer,
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d stores no k and v: it reads layer %d's", layer,
                          l.kv_layer)
         .at(layer);
   }
@@ -37,9 +37,9 @@ Status Step::check_appends(int32_t layer) const {
   if (l.states) {
     why = "it is recurrent";
   } else if (forward_->kind.encoder_group < 0) {
-    why = "its encoder tokens are appended only by forwards with this encoder_group";
+    why = "its encoder tokens come in forwards of their encoder_group";
   }
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d accepts no k and v: %s", layer, why).at(layer);
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d takes no k and v: %s", layer, why).at(layer);
 }
 
 Status Step::check_kv(int32_t layer, const KvTensors& tensors, NewKv* out) const {
@@ -58,7 +58,7 @@ Status Step::check_rotation(int32_t layer, const DLTensor* cos_sin, const float*
   if (cos_sin == nullptr) return Status();
   const kvc_backend_layer& shape = layers_[layer].backend;
   if (shape.rope_class < 0 || layers_.rotates_on_read(shape)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rope_cos_sin is given, but layer %d does not rotate on append",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rope_cos_sin is given, and layer %d does not rotate on append",
                          layer)
         .at(layer);
   }

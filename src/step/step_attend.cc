@@ -27,7 +27,7 @@ Status check_attend_flags(uint32_t flags) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
   if ((flags & KVC_ATTEND_PAST) == 0 || (flags & KVC_ATTEND_SELF) == 0) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: PAST and SELF need two separate calls", flags);
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: PAST and SELF are two calls", flags);
 }
 
 Status check_option(double value, double smallest, const char* name) {
@@ -61,8 +61,7 @@ Status check_compressed_attend(const kvc_attend_args& args, int64_t tokens_per_r
                  {"w_uk", args.w_uk != nullptr}};
   for (const auto& option : options) {
     if (!option.given) continue;
-    return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "%s is not supported, because a row of the layer represents %" PRId64 " tokens", option.name,
+    return Status::error(KVC_ERROR_UNSUPPORTED, "%s, and a row of the layer stands for %" PRId64 " tokens", option.name,
                          tokens_per_row);
   }
   return Status();
@@ -135,7 +134,7 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
 Status Step::check_lists(int32_t layer, const kvc_attend_args& args, int64_t tokens, kvc_backend_lists* out) const {
   if (args.indices == nullptr) {
     if (args.index_block == 0) return Status();
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "index_block is %d, but indices is NULL", args.index_block);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "index_block is %d, and indices is NULL", args.index_block);
   }
   KVC_TRY(check_attends_lists(context().backend()));
   const int64_t shape[3] = {tokens, -1, -1}, kv_heads = layers_[layer].backend.num_kv_heads;
@@ -153,17 +152,15 @@ Status Step::check_biases(int32_t layer, const kvc_attend_args& args, const Late
   const kvc_backend_layer& shape = layers_[layer].backend;
   const kvc_backend_rows& rows = forward_->batch->rows(layers_[layer].group);
   if ((args.flags & KVC_ATTEND_STEP_WINDOW) != 0 && rows.tree_begin != nullptr) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x: STEP_WINDOW in a step with trees is not supported",
-                         args.flags);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x: STEP_WINDOW in a step with trees", args.flags);
   }
   if ((args.flags & KVC_ATTEND_REL_BIAS_ZERO) != 0 && args.rel_bias == nullptr) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: REL_BIAS_ZERO is set, but rel_bias is NULL",
-                         args.flags);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: REL_BIAS_ZERO, and rel_bias is NULL", args.flags);
   }
   if (args.rel_bias == nullptr && args.key_bias == nullptr && args.mask == nullptr) return Status();
   KVC_TRY(check_takes_biases(context().backend(), args));
   if (forward_->replayed() && (args.key_bias != nullptr || args.mask != nullptr)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "%s is not supported in a graph: a later step may have more keys",
+    return Status::error(KVC_ERROR_UNSUPPORTED, "%s in a graph: a later step may have more keys",
                          args.key_bias != nullptr ? "key_bias" : "mask");
   }
   const int64_t tokens = forward_->tensor_rows();
@@ -217,19 +214,18 @@ Status Step::run_attend(int32_t layer, LatentCall* call) {
 Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
   const Layer& l = layers_[layer];
   if (l.states) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d is recurrent: it has states, but no keys to attend to",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d is recurrent: it has states, and nothing to attend to",
                          layer)
         .at(layer);
   }
   if (kernels::keys_only(l.backend)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %d stores keys only: kvc_forward_select scores these keys, but nothing attends to them",
+                         "layer %d stores keys only: kvc_forward_select scores them, and nothing attends to them",
                          layer)
         .at(layer);
   }
   if (forward_->kind.encoder_group >= 0) {
-    return Status::error(KVC_ERROR_ORDER,
-                         "the forward appends encoder tokens of group %d, so no layer can attend in this forward",
+    return Status::error(KVC_ERROR_ORDER, "the forward appends encoder tokens of group %d: nothing attends in it",
                          forward_->kind.encoder_group)
         .at(layer);
   }
@@ -240,14 +236,12 @@ Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
   const bool past = (args.flags & KVC_ATTEND_PAST) != 0;
   if (layers_.rules(l).holds_encoder()) {
     if (!past && (args.flags & KVC_ATTEND_SELF) == 0) return Status();
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: PAST and SELF are not allowed in cross layer %d",
-                         args.flags, layer)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: cross layer %d has no parts", args.flags, layer)
         .at(layer);
   }
   const int32_t stored = l.kv_layer >= 0 ? l.kv_layer : layer;
   if (stored < forward_->kind.layers.begin) {
-    return Status::error(KVC_ERROR_ORDER,
-                         "layer %d reads the K and V of layer %d, which is outside the forward's layers [%d, %d)",
+    return Status::error(KVC_ERROR_ORDER, "layer %d reads the K and V of layer %d, outside of the forward's [%d, %d)",
                          layer, stored, forward_->kind.layers.begin, forward_->kind.layers.end)
         .at(layer);
   }
@@ -279,11 +273,10 @@ Status Step::check_attend(int32_t layer, const kvc_attend_args& args, LatentCall
   if (args.k != nullptr) KVC_TRY(check_kv(layer, {args.k, args.v, nullptr, nullptr, false}, kv));
   KVC_TRY(check_rotation(layer, args.rope_cos_sin, &kv->cos_sin));
   if (args.rope_cos_sin != nullptr && forward_->batch->rows(layers_[layer].group).stream_windows != nullptr) {
-    return Status::error(
-        KVC_ERROR_UNSUPPORTED,
-        "rope_cos_sin is given, but a sequence is longer than its streaming window: layer %d must rotate "
-        "q a second time, for the sinks",
-        layer);
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "rope_cos_sin is given, and a sequence is longer than its streaming window: layer %d rotates "
+                         "its q a second time for the sinks",
+                         layer);
   }
   attend.cos_sin = kv->cos_sin;
   call->rope_given = kv->cos_sin != nullptr;

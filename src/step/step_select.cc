@@ -32,7 +32,7 @@ Status Step::check_selects(int32_t layer, const kvc_select_args& args) const {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rule %d is not in 0..1", args.rule);
   }
   if (args.weights != nullptr && args.rule == KVC_SELECT_EACH_HEAD) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "weights are given, but KVC_SELECT_EACH_HEAD uses no weights");
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "weights are given, and KVC_SELECT_EACH_HEAD has none");
   }
   if (const kvc_backend& backend = context().backend(); (backend.features & KVC_BACKEND_SELECT) == 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "the %s backend does not select", backend.name);
@@ -42,8 +42,8 @@ Status Step::check_selects(int32_t layer, const kvc_select_args& args) const {
     if (rows.stream_windows[row] == 0) continue;
     return Status::error(
                KVC_ERROR_UNSUPPORTED,
-               "row %d is longer than its streaming window of %d tokens, but select does not support streaming windows",
-               row, rows.stream_windows[row])
+               "row %d is longer than its streaming window of %d tokens, and select has no windows of streams", row,
+               rows.stream_windows[row])
         .at(row);
   }
   if (has_appended(layer)) return Status();
@@ -85,7 +85,7 @@ Status Step::check_select(int32_t layer, const kvc_select_args& args, kvc_backen
     if (context().is_host())
       KVC_TRY(check_entries(out->candidates, forward_->batch->rows(layers_[layer].group), "candidates", lists));
   } else if (args.candidate_block != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "candidate_block is %d, but candidates is NULL",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "candidate_block is %d, and candidates is NULL",
                          args.candidate_block);
   }
   const TensorView q = view_of(out->q, tokens, heads, shape.head_dim);

@@ -21,7 +21,7 @@ Status Step::copy_state(int32_t layer, int32_t state, int32_t token, const DLTen
         .at(layer);
   }
   if (token < -1 || token >= limits().draft_states) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "token %d is outside [-1, %d), where the end is max_draft_states",
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "token %d is outside [-1, %d), the end of which is max_draft_states",
                          token, static_cast<int>(limits().draft_states))
         .at(layer);
   }

@@ -25,7 +25,7 @@ Status check_part(const kvc_backend_rows& rows, bool cross, int32_t part) {
   }
   if (branches || ForwardTables::only_chains(rows)) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                       "part %d (WHOLE): a tree of the forward has branches: use PREFIX and BRANCHES instead", part);
+                       "part %d (WHOLE): a tree of the forward branches; ask for PREFIX and for BRANCHES", part);
 }
 
 }  // namespace
@@ -39,8 +39,7 @@ Status Step::check_tables(int32_t group, const kvc_tables& wanted) const {
     return Status::error(KVC_ERROR_UNSUPPORTED, "arrays 0x%x has unknown bits", wanted.arrays);
   }
   if ((wanted.flags & KVC_TABLES_PAD_VALUE) == 0 && wanted.pad_value != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d needs the flag KVC_TABLES_PAD_VALUE",
-                         wanted.pad_value);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_TABLES_PAD_VALUE", wanted.pad_value);
   }
   const SequenceStoreConfig::Group& config = layers_.geometry().store.groups[static_cast<size_t>(group)];
   const int32_t encoder = forward_->kind.encoder_group;
@@ -53,7 +52,7 @@ Status Step::check_tables(int32_t group, const kvc_tables& wanted) const {
   }
   if (config.rules.compresses()) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "group %d has a row for each %" PRId64 " tokens, but tables need a row for each token", group,
+                         "group %d has a row for each %" PRId64 " tokens, and tables name tokens", group,
                          config.rules.tokens_per_row)
         .in_group(group);
   }

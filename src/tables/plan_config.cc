@@ -35,16 +35,15 @@ Status check_config(const kvc_plan_config& c) {
   KVC_TRY(check_range("chunk_tokens", c.chunk_tokens, 0, kernels::kMaxRowTokens));
   KVC_TRY(check_range("num_pool_pages", c.num_pool_pages, 0, kMaxPlanSlots / c.page_size));
   if (c.window_tokens > 0 && c.chunk_tokens > 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "a plan cannot have both window_tokens %" PRId64 " and chunk_tokens %" PRId64, c.window_tokens,
-                         c.chunk_tokens);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "window_tokens %" PRId64 " with chunk_tokens %" PRId64,
+                         c.window_tokens, c.chunk_tokens);
   }
   if (draft && (c.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "KVC_PLAN_LENGTHS_WITH_NEW is given, but draft steps add tokens one after another");
+                         "KVC_PLAN_LENGTHS_WITH_NEW with draft steps, which add tokens one after another");
   }
   if ((c.flags & KVC_PLAN_PAD_VALUE) != 0 || c.pad_value == 0) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d is given without KVC_PLAN_PAD_VALUE", c.pad_value);
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_PLAN_PAD_VALUE", c.pad_value);
 }
 
 // Returns the config with defaults in place of zeros.

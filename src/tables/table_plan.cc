@@ -94,7 +94,7 @@ Status TablePlan::check_given(const kvc_plan_args& args) const {
   }
   const auto only = [&](const char* name, bool given, bool allowed) {
     if (!given || allowed) return Status();
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, but mode %d does not use it", name, config_.mode);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and mode %d has none", name, config_.mode);
   };
   KVC_TRY(only("append_lengths", args.append_lengths != nullptr, config_.mode == KVC_PLAN_EXTEND));
   KVC_TRY(only("tree_parents", args.tree_parents != nullptr, config_.mode == KVC_PLAN_VERIFY));
@@ -103,8 +103,8 @@ Status TablePlan::check_given(const kvc_plan_args& args) const {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "block_table and req_to_token are both given");
   }
   if ((args.flags & KVC_PLAN_ROWS_GREW) != 0 && config_.mode > KVC_PLAN_EXTEND) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "KVC_PLAN_ROWS_GREW is given, but after a step of mode %d drafts are dropped", config_.mode);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with mode %d, which drops drafts again",
+                         config_.mode);
   }
   return Status();
 }
@@ -156,9 +156,8 @@ Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
   }
   *tokens += fresh;
   if (*tokens > most_tokens()) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE,
-                         "%" PRId64 " new tokens up to row %" PRId64 " exceed the limit %" PRId64, *tokens, i,
-                         most_tokens())
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " new tokens up to row %" PRId64 " exceed %" PRId64,
+                         *tokens, i, most_tokens())
         .at(i)
         .missing(*tokens, most_tokens());
   }
@@ -185,9 +184,8 @@ Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
   const int64_t base = encoders_ ? encoder_lengths_[at] : 0;
   if (is_length(base) && base + before + fresh <= kernels::kMaxRowTokens) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                       "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64
-                       " tokens of its own: a number or the sum is not in 0..2^30",
-                       i, encoders_ ? batch.encoder_lens[i] : 0, before + fresh)
+                       "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
+                       encoders_ ? batch.encoder_lens[i] : 0, before + fresh)
       .at(i);
 }
 
@@ -215,17 +213,15 @@ Status TablePlan::check_room(const TableSource& source) const {
 // For KVC_PLAN_ROWS_GREW: checks that the rows are those of the last build, and that none became shorter.
 Status TablePlan::check_grown(const Batch& batch) const {
   if (last_step_.size() != step_.size()) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "KVC_PLAN_ROWS_GREW is given with %" PRId64 " rows, but the last build had %zu", batch.size,
-                         last_step_.size());
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with %" PRId64 " rows after a build of %zu",
+                         batch.size, last_step_.size());
   }
   for (size_t i = 0; i < step_.size(); ++i) {
     const StepRow &now = step_[i], &then = last_step_[i];
     const bool same = now.inert == then.inert && now.base == then.base && row_index_[i] == last_row_index_[i];
     if (same && now.before >= then.before) continue;
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "KVC_PLAN_ROWS_GREW: row %zu is table row %d with %d tokens before the step, but it was table "
-                         "row %d with %d",
+                         "KVC_PLAN_ROWS_GREW: row %zu is row %d with %d tokens before the step, and was row %d with %d",
                          i, row_index_[i], now.before, last_row_index_[i], then.before)
         .at(static_cast<int64_t>(i));
   }
@@ -419,16 +415,15 @@ Status TablePlan::build(const kvc_plan_args& args, uint64_t* generation) {
 
 Status TablePlan::tables(int32_t step, kvc_tables* out) {
   if (out->flags != 0 || out->pad_value != 0 || out->arrays != 0) {
-    return Status::error(
-        KVC_ERROR_INVALID_ARGUMENT,
-        "flags 0x%x, pad_value %d, arrays 0x%x are not all 0, but a plan has these values in its config", out->flags,
-        out->pad_value, out->arrays);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "flags 0x%x, pad_value %d, arrays 0x%x: a plan's are in its config", out->flags,
+                         out->pad_value, out->arrays);
   }
   if (step < 0 || step >= num_steps()) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "step %d is not in 0..%d", step, num_steps() - 1).at(step);
   }
   if (word_ == 0)
-    return Status::error(KVC_ERROR_STALE, "the plan has no tables: %s",
+    return Status::error(KVC_ERROR_STALE, "the plan holds no step: %s",
                          builds_ == 0 ? "nothing was built" : "the last build was refused");
   const int32_t made_by = out->part == KVC_TABLES_PREFIX ? prefix_step(step) : step;
   for (Part& part : parts_) {
@@ -447,7 +442,7 @@ Status TablePlan::tables(int32_t step, kvc_tables* out) {
     out->generation_word = generation_word();
     return Status();
   }
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "part %d does not exist in the last build of this plan (mode %d%s)",
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "part %d: the last build of this plan (mode %d%s) has none",
                        out->part, config_.mode, trees_ ? ", with trees" : "");
 }
 
@@ -458,7 +453,7 @@ Status TablePlan::check(uint64_t generation) const {
                          "generation %" PRIu64 " was requested, but the last build was refused or none was made",
                          generation);
   }
-  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " was requested, but the tables have generation %" PRId64,
+  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " was requested, but the tables hold %" PRId64,
                        generation, word_);
 }
 

@@ -55,8 +55,8 @@ struct KeyLists {
 // Checks that the number of keys of all rows fits in cu_seqlens_k, which is int32.
 inline Status check_key_sum(int64_t keys) {
   if (keys <= INT32_MAX) return Status();
-  return Status::error(KVC_ERROR_BATCH_TOO_LARGE,
-                       "the %" PRId64 " keys of all rows do not fit in cu_seqlens_k, which is int32", keys)
+  return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
+                       keys)
       .missing(keys, INT32_MAX);
 }
 

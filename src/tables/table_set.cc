@@ -110,7 +110,7 @@ Status TableSet::check(const Planner& planner) {
   if (planner.list_ != nullptr) count = planner.list_ - planned_lists_.data();
   next_rows_ = count;
   if (options_.fixed() && count > options_.max_rows) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "a table has %" PRId64 " rows, but room for only %d", count,
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed its room for %d", count,
                          options_.max_rows)
         .missing(count, options_.max_rows);
   }

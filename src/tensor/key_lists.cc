@@ -32,8 +32,8 @@ Status read_key_lists(const DLTensor* tensor, TensorSpec spec, int64_t kv_heads,
   }
   if (entries > KVC_MAX_LISTED_KEYS / block) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                         "%s has lists of %" PRId64 " blocks of %d tokens, but a list may have at most %d tokens",
-                         spec.name, entries, block, KVC_MAX_LISTED_KEYS);
+                         "%s has lists of %" PRId64 " blocks of %d tokens, and a list has at most %d tokens", spec.name,
+                         entries, block, KVC_MAX_LISTED_KEYS);
   }
   *out = {};
   out->block_tokens = block;
@@ -75,7 +75,7 @@ Status check_entries(const kvc_backend_lists& lists, const kvc_backend_rows& row
       if (!find_entry_beyond(lists, 0, token, heads, limit, &bad)) continue;
       return Status::error(KVC_ERROR_OUT_OF_RANGE,
                            "%s[%d, %" PRId64 ", %" PRId64
-                           "] is %d, for query %d of row %d, whose %d tokens have only %" PRId64 " blocks of %d",
+                           "] is %d, for query %d of row %d, whose %d tokens have %" PRId64 " blocks of %d",
                            name, token, bad.head, bad.place, bad.value, token - begin, row, length, limit,
                            lists.block_tokens)
           .at(row);

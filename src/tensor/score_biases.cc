@@ -125,7 +125,7 @@ Status read_mask(const DLTensor& tensor, const BiasedCall& call, TensorView* vie
 Status check_takes_biases(const kvc_backend& backend, const kvc_attend_args& args) {
   if ((backend.features & KVC_BACKEND_BIASES) != 0) return Status();
   const char* const given = args.rel_bias != nullptr ? "rel_bias" : args.key_bias != nullptr ? "key_bias" : "mask";
-  return Status::error(KVC_ERROR_UNSUPPORTED, "%s: the %s backend supports no biases and masks", given, backend.name);
+  return Status::error(KVC_ERROR_UNSUPPORTED, "%s: the %s backend has no biases and masks", given, backend.name);
 }
 
 Status read_biases(const kvc_attend_args& args, const BiasedCall& call, BiasViews* views, kvc_backend_bias* out) {

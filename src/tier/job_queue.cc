@@ -25,7 +25,7 @@ void JobQueue::forget_descriptor() noexcept {
 
 Status JobQueue::open() {
   event_ = open_event();
-  if (event_ < 0) return Status::error(KVC_ERROR_OUT_OF_MEMORY, "an event cannot be created: %s", std::strerror(errno));
+  if (event_ < 0) return Status::error(KVC_ERROR_OUT_OF_MEMORY, "an event: %s", std::strerror(errno));
   return Status();
 }
 

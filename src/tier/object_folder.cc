@@ -91,7 +91,7 @@ Status ObjectFolder::check_marker(const std::string& path) {
     if (marker_ == -ENOENT) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                            "directory \"%.200s\" has %" PRId64
-                           " entries but no file %s, so it is not the directory of a tier",
+                           " entries and no file %s: it is not empty and not that of a tier",
                            path.c_str(), entries, kMarkerName);
     }
   }
@@ -100,8 +100,7 @@ Status ObjectFolder::check_marker(const std::string& path) {
   const int64_t got = ops_.read_at(marker_, text, sizeof text, 0);
   if (got < 0) return os_failure(path, "read kvcache-tier", static_cast<int>(got));
   if (got > kMarkerBytes || std::memcmp(text, kMarkerText, static_cast<size_t>(got)) != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "directory \"%.200s\": the file %s has the text of another version of libkvcache",
+    return Status::error(KVC_ERROR_UNSUPPORTED, "directory \"%.200s\": %s is of another version of libkvcache",
                          path.c_str(), kMarkerName);
   }
   if (got < kMarkerBytes && !read_only_) {  // the marker is new, or a crash or a full disk has cut it

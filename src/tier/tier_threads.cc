@@ -28,7 +28,7 @@ Status TierThreads::start() noexcept {
     if (failed == 0) threads_.push_back(thread);
   }
   if (!threads_.empty()) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_MEMORY, "the threads of a tier cannot start: %s", std::strerror(failed));
+  return Status::error(KVC_ERROR_OUT_OF_MEMORY, "threads of a tier: %s", std::strerror(failed));
 }
 
 void TierThreads::join() noexcept {

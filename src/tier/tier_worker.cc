@@ -45,14 +45,13 @@ Status TierWorker::add(const Tier& tier) {
   MutexLock lock(mutex_);
   const int32_t count = num_tiers_.load();
   if (count == kMaxTiers) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the cache has %d tiers already, which is the largest supported number",
-                         count);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the cache has %d tiers, and more are not supported", count);
   }
   for (int* event : {&work_event_, &done_event_}) {
     if (*event >= 0) continue;
     *event = open_event();
     if (*event < 0) {
-      return Status::error(KVC_ERROR_OUT_OF_MEMORY, "an event cannot be created: %s", std::strerror(errno));
+      return Status::error(KVC_ERROR_OUT_OF_MEMORY, "an event: %s", std::strerror(errno));
     }
   }
   tiers_[count] = tier;

@@ -108,13 +108,12 @@ Status decode_description(std::span<const uint8_t> bytes, TransferDescription* o
   const uint64_t expected = sizeof fixed + 8 * uint64_t{fixed.num_groups} + fixed.manifest_bytes + fixed.name_bytes +
                             fixed.address_bytes + kChecksumBytes;
   if (bytes.size() != expected) {
-    return Status::error(KVC_ERROR_CORRUPT, "the description has %zu bytes, but its header says %" PRIu64, bytes.size(),
-                         expected);
+    return Status::error(KVC_ERROR_CORRUPT, "the description has %zu bytes, and says %" PRIu64, bytes.size(), expected);
   }
   const auto body = bytes.first(bytes.size() - kChecksumBytes);
   const Checksum checksum = checksum_of(body);
   if (!std::equal(checksum.begin(), checksum.end(), body.data() + body.size())) {
-    return Status::error(KVC_ERROR_CORRUPT, "the checksum of the description does not match its bytes");
+    return Status::error(KVC_ERROR_CORRUPT, "the description does not have its checksum");
   }
   const uint8_t* next = bytes.data() + sizeof fixed;
   out->transfer = fixed.transfer;

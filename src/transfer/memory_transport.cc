@@ -69,13 +69,13 @@ int32_t fail(kvc_error* error, const char* why) {
 
 int32_t connect(void* self, const void* bytes, int64_t count, uint64_t* peer, kvc_error* error) {
   Address other;
-  if (count != sizeof other) return fail(error, "the address has a wrong length");
+  if (count != sizeof other) return fail(error, "this is no address of the transport");
   std::memcpy(&other, bytes, sizeof other);
-  if (other.process != process_id()) return fail(error, "the address belongs to another process");
+  if (other.process != process_id()) return fail(error, "the address is of another process");
   Endpoint& own = endpoint_of(self);
   Registry& all = registry();
   MutexLock lock(all.mutex);
-  if (all.endpoints.count(other.endpoint) == 0) return fail(error, "the endpoint of the address was closed");
+  if (all.endpoints.count(other.endpoint) == 0) return fail(error, "the endpoint was closed");
   own.peers[*peer = ++own.last_peer] = other.endpoint;
   return KVC_TRANSPORT_OK;
 }
@@ -95,8 +95,7 @@ int32_t send(void* self, uint64_t peer, const void* header, int64_t header_bytes
   MutexLock lock(all.mutex);
   const auto known = own.peers.find(peer);
   const auto found = known == own.peers.end() ? all.endpoints.end() : all.endpoints.find(known->second);
-  if (found == all.endpoints.end() || own.process != process_id())
-    return fail(error, "the peer was disconnected, its endpoint was closed, or this is a child of fork()");
+  if (found == all.endpoints.end() || own.process != process_id()) return fail(error, "the endpoint was closed");
   Endpoint& target = *found->second;
   if (target.queued_bytes > kMaxQueuedBytes) return KVC_TRANSPORT_RETRY;
   const auto bytes_of = [](const void* first, int64_t count) {

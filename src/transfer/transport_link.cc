@@ -11,9 +11,7 @@ Status TransportLink::address(std::vector<uint8_t>* out) const {
   out->resize(KVC_TRANSPORT_MAX_ADDRESS_BYTES);
   const int64_t bytes = transport_.address(transport_.self, out->data(), KVC_TRANSPORT_MAX_ADDRESS_BYTES);
   if (bytes < 1 || bytes > KVC_TRANSPORT_MAX_ADDRESS_BYTES) {
-    return Status::error(KVC_ERROR_IO,
-                         "transport \"%s\" gave an address of %" PRId64 " bytes, which is not a valid length",
-                         transport_.name, bytes);
+    return Status::error(KVC_ERROR_IO, "transport \"%s\" has no address: %" PRId64 " bytes", transport_.name, bytes);
   }
   out->resize(static_cast<size_t>(bytes));
   return Status();

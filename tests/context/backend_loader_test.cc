@@ -92,16 +92,16 @@ TEST_F(Plugins, ElseItIsLookedForBesideTheLibrary) {
 TEST_F(Plugins, ThatCannotServeAreRefusedByName) {
   expect_refused(PLUGIN_FOLDER "absent.so", "absent.so");
   expect_refused(PLUGIN_FOLDER "plugin_without_symbol.so", "no symbol kvc_backend_get");
-  const std::string version = "does not have version " + std::to_string(KVC_BACKEND_VERSION);
+  const std::string version = "does not serve version " + std::to_string(KVC_BACKEND_VERSION);
   expect_refused(PLUGIN_FOLDER "plugin_other_version.so", version.c_str());
-  expect_refused(PLUGIN_FOLDER "plugin_other_device.so", "is for device type 8 (Metal), not 2 (CUDA)");
+  expect_refused(PLUGIN_FOLDER "plugin_other_device.so", "serves device type 8 (Metal), not 2 (CUDA)");
   setenv("KVCACHE_CUDA_BACKEND", PLUGIN_FOLDER "gone.so", 1);
   expect_refused(nullptr, "gone.so");
 }
 
 TEST_F(Plugins, OfTheCpuByPath) {
   const Status status = load_backend(kDLCPU, PLUGIN_FOLDER "plugin_good.so", &backend_);
-  EXPECT_NE(std::string(status.message()).find("is for device type 2 (CUDA), not 1 (CPU)"), std::string::npos);
+  EXPECT_NE(std::string(status.message()).find("serves device type 2 (CUDA), not 1 (CPU)"), std::string::npos);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST(Device, MachinesThatCannotAreToldApart) {
   refuses(Machine::kNoDriver, 0, "cudaErrorInsufficientDriver");
   refuses(Machine::kNoDevice, 0, "sees no device");
   refuses(Machine::kOtherArch, 0, "sm_90; the backend was built for the emulation");
-  refuses(Machine::kWorks, 7, "device 7 does not exist; the number of devices is 1");
+  refuses(Machine::kWorks, 7, "device 7; there are 1");
 }
 
 TEST(Device, NamesItsArch) {

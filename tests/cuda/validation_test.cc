@@ -130,7 +130,7 @@ TEST_F(Validation, SlotsAndPositionsAreInOnePlace) {
   args.positions = &positions;
   EXPECT_EQ(kvc_append_slots(cuda.get(), &args, nullptr, &call.error), KVC_ERROR_DEVICE);
   EXPECT_STREQ(call.error.message,
-               "kvc_append_slots: slot_mapping is on the device, and positions on the host: put both on one of them");
+               "kvc_append_slots: slot_mapping is on the device, and positions on the host: both on one of them");
 }
 
 // The device checks when it runs the work. Until then no call waits, and nothing is reported.

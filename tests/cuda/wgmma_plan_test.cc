@@ -134,8 +134,7 @@ TEST(WgmmaNames, TheDefaultAndTheOtherOne) {
     EXPECT_EQ(implementation, name);
   }
   ASSERT_EQ(open_by("sm_80_mma", &implementation, &message), KVC_ERROR_UNSUPPORTED);
-  EXPECT_EQ(message,
-            "simd \"sm_80_mma\" is not an implementation of this device, which has sm_90_simple, sm_90_mma and sm_90");
+  EXPECT_EQ(message, "simd \"sm_80_mma\"; this device has sm_90_simple, sm_90_mma and sm_90");
 }
 
 // Each runtime call of an open fails in turn. The open reports which one it was.

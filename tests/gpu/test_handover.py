@@ -280,5 +280,5 @@ def test_the_plugin_is_found(device, tmp_path):
     assert run(tmp_path, **environment).stdout == "cuda\n"
     with pytest.raises(kvcache.DeviceUnavailable):
         kvcache.Context("cuda", backend=tmp_path / "no.so")
-    with pytest.raises(kvcache.DeviceUnavailable, match="the number of devices is 1"):
+    with pytest.raises(kvcache.DeviceUnavailable, match="there are 1"):
         kvcache.Context("cuda:5", backend=plugin)

@@ -134,7 +134,7 @@ TEST(J_SharedLayers, StoreNothing) {
   append.k = append.v = kv.dl();
   EXPECT_EQ(kvc_forward_append(w.cache.get(), f, 2, &append, &error), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(error.index, 2);
-  EXPECT_NE(std::strstr(error.message, "reads those of layer 0"), nullptr) << error.message;
+  EXPECT_NE(std::strstr(error.message, "reads layer 0's"), nullptr) << error.message;
   kvc_attend_args args;
   kvc_attend_args_init(&args);
   args.q = q.dl();

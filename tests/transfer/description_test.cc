@@ -73,7 +73,7 @@ TEST(TransferDescription, FieldsOutOfRangeAreRefusedWithTheirValues) {
       {56, 4, -1, "tp_rank -1"},
       {96, 8, -1, "a first token -1"},
       {104, 8, 101, "a first token 101"},
-      {16, 4, 18, "bytes, but its header says"},
+      {16, 4, 18, "bytes, and says"},
   };
   for (const auto &c : cases) {
     const Status status = decode_changed(bytes, c.at, c.value, c.width);

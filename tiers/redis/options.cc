@@ -43,8 +43,7 @@ Status check_tls(const Options& options) {
                   {"tls_no_verify", !tls.verify}};
   for (const auto& setting : settings) {
     if (!setting.given || tls.on) continue;
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s needs TLS, but neither KVC_REDIS_TLS nor rediss:// is given",
-                         setting.name);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s needs TLS: KVC_REDIS_TLS, or rediss://", setting.name);
   }
   if (!tls.key_file.empty() && tls.certificate_file.empty()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "tls_key_file %.200s has no tls_certificate_file",
@@ -52,7 +51,7 @@ Status check_tls(const Options& options) {
   }
   for (const Address& address : options.addresses) {
     if (!tls.on || address.port != 0) continue;
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "TLS needs host:port, but %.200s is the path of a socket",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "TLS needs host:port, and %.200s is the path of a socket",
                          address.host.c_str());
   }
   return Status();
@@ -66,7 +65,7 @@ Status check(const Options& options) {
   KVC_TRY(check_range("threads", options.threads, 1, 64));
   KVC_TRY(check_range("max_items", options.max_items, 1, 1 << 20));
   if (options.prefix.size() > kMaxPrefixBytes || options.prefix.find('{') != std::string::npos) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "prefix has %zu bytes, but must have at most %zu bytes and no '{'",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "prefix has %zu bytes, and may have %zu without a '{'",
                          options.prefix.size(), kMaxPrefixBytes);
   }
   if (!options.user.empty() && options.password.empty()) {
@@ -135,8 +134,8 @@ Status set_parameter(const std::string& name, const std::string& value, Options*
     options->tls.verify = number == 0;
     return Status();
   }
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s=%s is no parameter of a Redis tier, or its value is not valid",
-                       name.c_str(), value.c_str());
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s=%s is no parameter of a Redis tier", name.c_str(),
+                       value.c_str());
 }
 
 Status parse_parameters(const std::string& text, Options* options) {
@@ -192,8 +191,8 @@ Status parse_address(const std::string& text, Address* address) {
   }
   if (colon != std::string::npos) good = good && parse_integer(text.substr(colon + 1), &port);
   if (!good || host.empty() || port < 1 || port > 65535) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "\"%s\" is no address: it is not host:port, and not the path of a socket", text.c_str());
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "\"%s\" is no address: host:port, or the path of a socket",
+                         text.c_str());
   }
   *address = {host, static_cast<int>(port)};
   return Status();

@@ -54,7 +54,7 @@ Status TlsContext::open() {
   context_ = o.SSL_CTX_new(o.TLS_client_method());
   method_ = o.BIO_meth_new(BIO_TYPE_SOURCE_SINK, "socket without signals");
   if (context_ == nullptr || method_ == nullptr) {
-    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "OpenSSL cannot create a context: %s", first_reason());
+    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "OpenSSL makes no context: %s", first_reason());
   }
   o.BIO_meth_set_read(method_, TlsStream::bio_read);
   o.BIO_meth_set_write(method_, TlsStream::bio_write);

@@ -34,8 +34,7 @@ kvc_status select_all(const Device& device, SelectCall* call, int64_t most, void
   call->stride = most > 0 ? most : 1;
   const int64_t fitting = args.scratch_bytes / (call->stride * static_cast<int64_t>(sizeof(uint32_t)));
   if (fitting < 1) {
-    return fail(error, KVC_ERROR_UNSUPPORTED,
-                "select needs scratch for the scores of %lld keys, but the scratch has only %lld bytes",
+    return fail(error, KVC_ERROR_UNSUPPORTED, "scores of %lld keys, and the scratch has %lld bytes",
                 static_cast<long long>(most), static_cast<long long>(args.scratch_bytes));
   }
   const int32_t lists = fitting < call->lists ? static_cast<int32_t>(fitting) : call->lists;

@@ -15,7 +15,7 @@ kvc_status begin_call(kvc_backend_device* opened, kvc_backend_array* arrays, int
   const std::lock_guard<std::mutex> lock(device.upload.mutex());
   *step = nullptr;
   if (num_arrays > CallStep::kMostArrays) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "%d index arrays are too many for one call", num_arrays);
+    return fail(error, KVC_ERROR_UNSUPPORTED, "a call of %d index arrays", num_arrays);
   }
   PlanPieces of_plan(device.many);
   if (plan != nullptr) {

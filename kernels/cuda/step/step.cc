@@ -178,7 +178,7 @@ kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char*
                                     : count_all_blocks(plan, step->many);
     if (count.few > slot.most.few || count.many > slot.most.many) {
       return fail(error, KVC_ERROR_UNSUPPORTED,
-                  "the step needs %lld thread blocks of attention, but there is room for only %lld",
+                  "the step needs %lld thread blocks of attention, and there is room for %lld",
                   static_cast<long long>(count.both()), static_cast<long long>(slot.most.both()));
     }
     const int64_t at = fixed ? slot.blocks_at : *end;
@@ -362,7 +362,7 @@ kvc_status stage_plan(kvc_backend_device* opened, kvc_backend_step* step, kvc_ba
   if (status != KVC_OK) return status;
   const int64_t bytes = device.upload.place_at(step->device + slot.late_at, of_plan.pieces(), of_plan.count());
   if (bytes > slot.late_bytes) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "a plan needs %lld bytes, but there is room for only %lld",
+    return fail(error, KVC_ERROR_UNSUPPORTED, "a plan needs %lld bytes, and there is room for %lld",
                 static_cast<long long>(bytes), static_cast<long long>(slot.late_bytes));
   }
   of_plan.write(plan, &slot.staged);

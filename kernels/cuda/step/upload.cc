@@ -66,8 +66,7 @@ kvc_status Upload::grow(Slot* slot, int64_t bytes, kvc_error* error) {
   }
   for (cudaEvent_t* event : {&slot->copied, &slot->read}) {
     if (status == KVC_OK) {
-      status =
-          check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags", kPurpose, error);
+      status = check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate", kPurpose, error);
     }
   }
   if (status == KVC_OK) {

@@ -6,7 +6,7 @@
 
 namespace kvc {
 
-static_assert(std::is_trivially_destructible_v<Mutex>, "a destructor at exit would run while other threads run");
+static_assert(std::is_trivially_destructible_v<Mutex>, "a destructor at exit would run beside live threads");
 constinit Mutex ForkWatch::list_mutex_;
 constinit ForkWatch* ForkWatch::list_head_ = nullptr;
 

@@ -309,8 +309,7 @@ kvc_status count_device_blocks(const AttendCall& call, BlockCounts* blocks, kvc_
   const int64_t count =
       call.plan.num_items * call.layer.num_kv_heads * blocks_of_head(call.plan, call.layer, call.many_rows);
   if (count > INT32_MAX) {
-    return fail(error, KVC_ERROR_BATCH_TOO_LARGE,
-                "attention needs %lld thread blocks, which are too many for one launch", static_cast<long long>(count));
+    return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention", static_cast<long long>(count));
   }
   const bool few = rows_of_device_block(call.plan, call.layer, call.many_rows) == kFewRows.rows;
   *blocks = few ? BlockCounts{count, 0} : BlockCounts{0, count};

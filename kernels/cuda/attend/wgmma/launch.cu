@@ -27,11 +27,10 @@ kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool r
       boxes.box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, raw ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return KVC_OK;
-  return fail(
-      error, KVC_ERROR_DEVICE_FAILED,
-      "cuTensorMapEncodeTiled returned %d for a pool with page, head and slot strides of %lld, %lld and %lld bytes",
-      static_cast<int>(result), static_cast<long long>(pool.page_stride_bytes),
-      static_cast<long long>(pool.head_stride_bytes), static_cast<long long>(pool.slot_stride_bytes));
+  return fail(error, KVC_ERROR_DEVICE_FAILED,
+              "cuTensorMapEncodeTiled gave %d for a pool with strides of %lld, %lld, %lld", static_cast<int>(result),
+              static_cast<long long>(pool.page_stride_bytes), static_cast<long long>(pool.head_stride_bytes),
+              static_cast<long long>(pool.slot_stride_bytes));
 }
 
 // A kernel and how it is launched. threads: the number of threads of a block. parts: the number of thread blocks for
@@ -110,8 +109,7 @@ kvc_status launch_wgmma_latent(const Device& device, const AttendCall& call, con
   const kvc_backend_layer& layer = call.layer;
   const int32_t parts = has_lists(call) ? call.listed.row_blocks : (cut.rows + kWarpgroupRows - 1) / kWarpgroupRows;
   if (blocks * parts > INT32_MAX) {
-    return fail(error, KVC_ERROR_BATCH_TOO_LARGE,
-                "attention needs %lld thread blocks, which are too many for one launch",
+    return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention",
                 static_cast<long long>(blocks * parts));
   }
   const WgmmaKernel kernel = wgmma_latent_kernel(type_of(call.args.q.dtype) == Type::kF16, has_lists(call));
