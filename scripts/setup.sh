@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the other scripts need: Debian packages (as root or by sudo; otherwise it lists what is missing), and a
 # virtual environment in .venv. A second run does nothing.
-#   bash scripts/setup.sh [demo|languages|test|windows|full]   full is all of it; languages: Rust, Go and Java; windows: mingw-w64, Wine
+#   bash scripts/setup.sh [demo|languages|test|windows|full]   languages: Rust, Go and Java; windows: as test, and mingw-w64 and
+#                                                              Wine; full: all but mingw-w64 and Wine, which only windows.sh needs
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=${1:-test}
 case $level in
@@ -37,6 +38,8 @@ if [ "$level" = test ] || [ "$level" = windows ] || [ "$level" = full ]; then
 fi
 if [ "$level" = windows ] || [ "$level" = full ]; then # cross builds compile GoogleTest from its sources
   want googletest test -e /usr/src/googletest/CMakeLists.txt
+fi
+if [ "$level" = windows ]; then
   want g++-mingw-w64-x86-64-posix has x86_64-w64-mingw32-g++-posix
   want wine has wine
   want wine64 test -e /usr/lib/wine/wine64
