@@ -1,5 +1,5 @@
 # What a build for Windows with mingw-w64 needs, in addition to the options of every system.
-foreach(option KVCACHE_CUDA KVCACHE_REDIS KVCACHE_UCX KVCACHE_NIXL KVCACHE_FUZZ KVCACHE_SANITIZE)
+foreach(option KVCACHE_CUDA KVCACHE_DISK KVCACHE_REDIS KVCACHE_UCX KVCACHE_NIXL KVCACHE_FUZZ KVCACHE_SANITIZE)
   if(${option})
     message(FATAL_ERROR "${option} is not supported on Windows.")
   endif()
