@@ -164,7 +164,7 @@ TEST_F(Files, LocksExcludeOthers) {
   EXPECT_EQ(lock_file(one, true), 0);
   EXPECT_EQ(lock_file(two, true), -EWOULDBLOCK);
   EXPECT_EQ(lock_file(two, false), -EWOULDBLOCK);
-  EXPECT_EQ(read("lock"), "text") << "a lock keeps nobody from reading";
+  EXPECT_EQ(read("lock"), "text") << "a locked file can be read";
   EXPECT_EQ(lock_file(one, false), 0);
   EXPECT_EQ(lock_file(two, false), 0);
   EXPECT_EQ(lock_file(one, true), -EWOULDBLOCK);

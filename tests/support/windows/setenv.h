@@ -1,4 +1,5 @@
-// setenv of POSIX, which the C library of Windows lacks. Each file of the tests includes this header by a compile option.
+// setenv of POSIX, which the C library of Windows lacks. A compile option includes this header in each file of the
+// tests.
 #pragma once
 
 #include <stdlib.h>
