@@ -4,6 +4,10 @@
 find_path(XXHASH_INCLUDE_DIR xxhash.h HINTS ENV XXHASH_INCLUDE_DIR ${CMAKE_CURRENT_LIST_DIR}/../include/xxhash
           NO_CMAKE_FIND_ROOT_PATH DOC "Directory that has xxhash.h")
 
+if(CMAKE_CROSSCOMPILING AND XXHASH_INCLUDE_DIR)  # the folder may have other headers, of this machine
+  file(COPY ${XXHASH_INCLUDE_DIR}/xxhash.h DESTINATION ${CMAKE_BINARY_DIR}/xxhash)
+  set(XXHASH_INCLUDE_DIR ${CMAKE_BINARY_DIR}/xxhash)
+endif()
 unset(xxhash_VERSION)
 if(XXHASH_INCLUDE_DIR)
   file(STRINGS ${XXHASH_INCLUDE_DIR}/xxhash.h xxhash_version REGEX "define XXH_VERSION_(MAJOR|MINOR|RELEASE) +[0-9]+")

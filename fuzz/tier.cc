@@ -6,8 +6,6 @@
 //   whole    a whole object, in which the input then replaces some bytes
 // The system calls are replaced: the file is in memory, and the input chooses how many bytes a read gives. A load must
 // give exactly the payload of the file if every byte of the header is right, and miss otherwise.
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -40,9 +38,9 @@ class MemoryOps : public kvc::FileOps {
   bool reading = false;    // the directory is open
 
   int open_at(int, const char *, int flags, mode_t) override {
-    return reading || (flags & O_CREAT) == 0 ? 1000 : -EROFS;
+    return reading || (flags & (kvc::kOpenCreate | kvc::kOpenNew)) == 0 ? 1000 : -EROFS;
   }
-  void close(int) override {}
+  int close(int) override { return 0; }
   int64_t read_at(int, void *data, int64_t bytes, int64_t offset) override {
     static const char marker[] = "libkvcache disk tier, version 1\n";
     const uint8_t *from = reading ? file.data() : reinterpret_cast<const uint8_t *>(marker);

@@ -116,12 +116,12 @@
 #if !defined(DLPACK_MAJOR_VERSION) || DLPACK_MAJOR_VERSION != 1 || !defined(DLPACK_FLAG_BITMASK_READ_ONLY)
 #error "kvcache.h needs DLPack >= 1.1 (DLManagedTensorVersioned); another dlpack.h was included first"
 #endif
-#if !defined(__LP64__)
-#error "kvcache.h supports LP64 platforms only"
+#if UINTPTR_MAX != 0xffffffffffffffff
+#error "kvcache.h supports platforms with 64-bit pointers only"
 #endif
 #endif
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(_WIN32) /* on Windows, the library has a list of its exports */
 #define KVC_API __attribute__((visibility("default")))
 #else
 #define KVC_API
@@ -2548,7 +2548,7 @@ typedef struct kvc_save_args {
   uint32_t flags;         /* 0 */
   const char *path;       /* borrowed; nullable if write is given. A failed or interrupted save leaves no partial file of
                              this name: the bytes go to a new file in the same folder, which is synchronised with the disk
-                             and then renamed */
+                             and then renamed. In UTF-8, on Windows too */
   kvc_write_fn write;     /* nullable if path is given: receives the bytes in place of a file */
   void *write_user;       /* the first argument of write */
   const int32_t *tokens;  /* borrowed; nullable: not saved. [num_tokens]: the ids of the sequence's tokens */
@@ -2566,7 +2566,7 @@ static inline void kvc_save_args_init(kvc_save_args *args) {
 typedef struct kvc_load_args {
   uint32_t struct_size;
   uint32_t flags;     /* 0 */
-  const char *path;   /* borrowed; nullable if read is given */
+  const char *path;   /* borrowed, in UTF-8; nullable if read is given */
   kvc_read_fn read;   /* nullable if path is given: gives the bytes in place of a file */
   void *read_user;    /* the first argument of read */
   int32_t *tokens;    /* nullable if capacity is 0; [capacity], filled with the token ids. Undefined after a failure */
@@ -2761,7 +2761,7 @@ KVC_API kvc_status kvc_job_cancel(kvc_cache *cache, kvc_job job, kvc_error *erro
 
 /* Gives a file descriptor for poll(), epoll and similar functions. It is readable from the end of a job until kvc_job_poll
  * has reported this end. The cache owns the descriptor: do not read from it, and do not close it. It is valid until
- * kvc_cache_destroy.
+ * kvc_cache_destroy. On Windows it is the handle of an event, for WaitForSingleObject and similar functions.
  *   descriptor  filled
  * Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_job_descriptor(kvc_cache *cache, int32_t *descriptor, kvc_error *error);

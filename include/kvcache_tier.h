@@ -205,7 +205,7 @@ struct kvc_tier { /* kvc_tier: kvcache.h */
 
   /* Returns a file descriptor that is readable while completions wait to be polled. The caller only gives it to poll() or
    * similar functions, and never reads or closes it. -1: the tier has no descriptor, so the caller must poll from time to
-   * time. Constant until close. */
+   * time. Constant until close. On Windows it is the handle of an event, for WaitForSingleObject and similar functions. */
   int32_t (*descriptor)(void *self);
 
   /* Cancels a job. Items that have not begun complete as CANCELLED. Items that have begun complete as without the cancel. If

@@ -5,12 +5,17 @@
 #   kvcache-sys-*.crate kvcache-*.crate
 #   goproxy/                          the Go module, as a module proxy serves it (GOPROXY=file://...)
 #   kvcache-VERSION.jar               Java, natives within
+#   kvcache-VERSION-windows-x86_64.zip   as the tarball, from the build of scripts/windows.sh; only if it is named
 #
-#   package.sh [tarball|wheel|crates|go|jar ...]     all of them by default
+#   package.sh [tarball|wheel|crates|go|jar|windows ...]     all but windows by default
 # The C library of the build machine decides which systems can run the result: each symbol has the newest version that the
 # linker found. Debian 12 with gcc 12 gives glibc 2.34 and libstdc++ 11 (GLIBCXX_3.4.29), called manylinux_2_34.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-set_up full cmake ninja cargo go mvn jar auditwheel
+if [ "$*" = windows ]; then
+  set_up windows cmake
+else
+  set_up full cmake ninja cargo go mvn jar auditwheel
+fi
 packages=$root/build/packages
 platform=$(uname -m)
 policy=manylinux_2_34_$platform
@@ -76,17 +81,31 @@ java_jar() {
   rm -rf "$stage"
 }
 
+# The library as a DLL, its import library, headers and so on. The run-time libraries of gcc are linked into it.
+windows_zip() {
+  local name=kvcache-$version-windows-x86_64 stage package
+  stage=$(mktemp -d)
+  cmake --install "${KVCACHE_WINDOWS_BUILD:-$root/build/windows}" --prefix "$stage/$name" --strip
+  for package in mingw-w64-common gcc-mingw-w64-base; do
+    cp "/usr/share/doc/$package/copyright" "$stage/$name/share/licenses/kvcache/LICENSE.$package"
+  done
+  "$python" scripts/make_zip.py "$stage" "$packages/$name.zip"
+  rm -rf "$stage"
+}
+
 mkdir -p "$packages"
-release_build
+[ "$*" = windows ] || release_build
 [ $# -gt 0 ] || set -- tarball wheel crates go jar
 for kind in "$@"; do
   case $kind in
     tarball|wheel|crates) $kind ;;
     go) go_module ;;
     jar) java_jar ;;
+    windows) windows_zip ;;
     *) echo "package.sh: no package of the kind $kind" >&2 && exit 1 ;;
   esac
 done
 ls -l "$packages"
+[ "$*" != windows ] || exit 0
 needs() { objdump -T "$release/src/libkvcache.so.0" | grep -o "$1[0-9.]*" | sort -V | tail -n 1; }
 echo "the library needs $(needs GLIBC_) and $(needs GLIBCXX_)"

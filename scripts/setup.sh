@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Installs what the other scripts need: Debian packages (as root or by sudo; otherwise it lists what is missing), and a
 # virtual environment in .venv. A second run does nothing.
-#   bash scripts/setup.sh [demo|languages|test|full]     full is all of it; languages: Rust, Go and Java
+#   bash scripts/setup.sh [demo|languages|test|windows|full]   languages: Rust, Go and Java; windows: as test, and mingw-w64 and
+#                                                              Wine; full: all but mingw-w64 and Wine, which only windows.sh needs
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=${1:-test}
-case $level in demo | languages | test | full) ;; *) echo "setup.sh: no level $level; demo, languages, test or full" >&2 && exit 2 ;; esac
+case $level in
+  demo | languages | test | windows | full) ;;
+  *) echo "setup.sh: no level $level; demo, languages, test, windows or full" >&2 && exit 2 ;;
+esac
 
 has() { command -v "$1" > /dev/null; }
 has_header() { [ -e "/usr/include/$1" ]; }
@@ -25,12 +29,20 @@ want python3 has python3
 want python3-venv python_has 'import ensurepip, venv'
 want python3-dev python_has \
   'import os, sysconfig; assert os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h"))'
-if [ "$level" = test ] || [ "$level" = full ]; then
+if [ "$level" = test ] || [ "$level" = windows ] || [ "$level" = full ]; then
   want libgtest-dev has_header gtest/gtest.h
   want libbenchmark-dev has_header benchmark/benchmark.h
   want pkg-config has pkg-config
   want ccache has ccache
   want binutils has readelf
+fi
+if [ "$level" = windows ] || [ "$level" = full ]; then # cross builds compile GoogleTest from its sources
+  want googletest test -e /usr/src/googletest/CMakeLists.txt
+fi
+if [ "$level" = windows ]; then
+  want g++-mingw-w64-x86-64-posix has x86_64-w64-mingw32-g++-posix
+  want wine has wine
+  want wine64 test -e /usr/lib/wine/wine64
 fi
 if [ "$level" = full ]; then
   want clang-19 has clang-19
@@ -40,7 +52,6 @@ if [ "$level" = full ]; then
   want libclang-rt-19-dev test -e "/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.fuzzer-$(uname -m).a"
   want g++-aarch64-linux-gnu has aarch64-linux-gnu-g++
   want qemu-user-static has qemu-aarch64-static
-  want googletest test -e /usr/src/googletest/CMakeLists.txt
   want lcov has lcov
   want abigail-tools has abidiff
   want libhiredis-dev has_header hiredis/hiredis.h

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up and runs the tests. Prints one line for each part, with its time.
 #   bash scripts/test.sh            quick: under 15 minutes after set-up on 2 cores
-#   bash scripts/test.sh --full     also clang, fuzzing, sanitizers, coverage, aarch64 and packages
+#   bash scripts/test.sh --full     also clang, fuzzing, sanitizers, coverage, aarch64, packages and Windows
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 #   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
@@ -396,6 +396,7 @@ else
     ! grep -q '^coverage-report=ok' "$logs/ran" ||
       sed -n 's/ *Total:|/    lines and functions that these ran: /p' "$logs/coverage-report.log"
   fi
+  late_part windows bash scripts/windows.sh --junitxml="$logs/windows.xml"
 fi
 if [[ " ${only[*]} " == *" rust-candle "* ]]; then
   part rust-candle rust_candle

@@ -28,7 +28,9 @@ constexpr Target kTargets[] = {
     {&kAvx512Implementation, [](const CpuFeatures& cpu) { return cpu.avx512; }},
     {&kAvx512VbmiImplementation, [](const CpuFeatures& cpu) { return cpu.avx512_vbmi; }},
     {&kAvx512Bf16Implementation, [](const CpuFeatures& cpu) { return cpu.fast_bf16_dots; }},
+#if defined(__linux__)  // cpu_features.cc has the calls that AMX needs for Linux only
     {&kAvx512AmxImplementation, [](const CpuFeatures& cpu) { return cpu.amx_bf16; }},
+#endif
 #elif defined(__aarch64__)
     {&kNeonImplementation, [](const CpuFeatures&) { return true; }},  // NEON is part of the architecture
 #endif
@@ -47,7 +49,7 @@ int32_t list_implementations(const Implementation** list) {
 
 // Returns whether the system lets this process run a SIMD target. For AMX, the function requests the permission.
 bool is_allowed(const Implementation* implementation) {
-#if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
+#if defined(__x86_64__) && defined(__linux__) && !defined(KVCACHE_SCALAR_ONLY)
   if (implementation == &kAvx512AmxImplementation) return request_amx();
 #endif
   return implementation != nullptr;

@@ -1,12 +1,12 @@
 // Events of the prefix index: reading them, and snapshots.
 #include "cache/cache_events.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
+
+#include "system/random.h"
 
 namespace kvc {
 namespace {
@@ -36,8 +36,8 @@ void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const Ev
 // Draws a random number other than 0.
 Status draw_epoch(uint64_t* epoch) {
   do {
-    if (getentropy(epoch, sizeof(*epoch)) != 0) {
-      return Status::error(KVC_ERROR_INTERNAL, "getentropy: %s", std::strerror(errno));
+    if (!fill_random(epoch, sizeof(*epoch))) {
+      return Status::error(KVC_ERROR_INTERNAL, "random bytes: %s", std::strerror(errno));
     }
   } while (*epoch == 0);
   return Status();

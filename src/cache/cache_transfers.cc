@@ -1,8 +1,6 @@
 // Transfers: the code of both sides.
 #include "cache/cache_transfers.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
@@ -10,6 +8,7 @@
 
 #include "base/steady_clock.h"
 #include "layer/layout_manifest.h"
+#include "system/random.h"
 #include "transfer/memory_transport.h"
 
 namespace kvc {
@@ -27,7 +26,7 @@ int64_t CacheTransfers::now_ms() noexcept { return steady_ns() / 1'000'000; }
 // Makes a random token. A transfer accepts only messages with its token. So no transfer, in any process, accepts a
 // message to another transfer that has ended.
 Status CacheTransfers::make_token(uint64_t* token) {
-  if (getentropy(token, sizeof *token) == 0) return Status();
+  if (fill_random(token, sizeof *token)) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for a transfer: %s", std::strerror(errno));
 }
 

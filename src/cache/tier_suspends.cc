@@ -1,6 +1,4 @@
 // Moves the pages of suspended sequences to tiers, and back to the pools.
-#include <unistd.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cinttypes>
@@ -10,6 +8,7 @@
 
 #include "base/assert.h"
 #include "cache/tier_jobs.h"
+#include "system/random.h"
 
 namespace kvc {
 namespace {
@@ -26,7 +25,7 @@ Status was_cancelled(uint64_t sequence) {
 
 // Makes a random key. So in a tier that several caches share, the objects of different caches have different keys.
 Status TierJobs::make_suspend_key(PageKey* key) {
-  if (getentropy(key->data(), key->size()) == 0) return Status();
+  if (fill_random(key->data(), key->size())) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for the keys of a tier: %s", std::strerror(errno));
 }
 

@@ -1,12 +1,11 @@
 #include "context/backend_loader.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
-
 #include <new>
 #include <string>
 
-#include "context/library_folder.h"
+#include "system/environment.h"
+#include "system/library_folder.h"
+#include "system/shared_library.h"
 
 // The CPU backend (kernels/cpu), which is linked into this library.
 extern "C" const kvc_backend* kvc_cpu_backend_get(uint32_t version);
@@ -48,14 +47,14 @@ Status check_table(const kvc_backend* table, int32_t device_type, const char* fr
 }
 
 Status load_plugin(const std::string& path, int32_t device_type, const kvc_backend** backend) {
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string reason;
+  void* const library = open_library(path, &reason);
   if (library == nullptr) {
-    const char* const why = dlerror();
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "no backend for device type %d (%s): %.300s", device_type,
-                         device_name(device_type), why != nullptr ? why : path.c_str());
+                         device_name(device_type), reason.c_str());
   }
   // After a failure the file stays loaded, because its constructors have run, and it may not be safe to unload it.
-  const auto get = reinterpret_cast<kvc_backend_get_fn>(dlsym(library, "kvc_backend_get"));
+  const auto get = reinterpret_cast<kvc_backend_get_fn>(find_symbol(library, "kvc_backend_get"));
   if (get == nullptr) {
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s is no backend: it has no symbol kvc_backend_get",
                          path.c_str());
@@ -66,13 +65,12 @@ Status load_plugin(const std::string& path, int32_t device_type, const kvc_backe
   return Status();
 }
 
-// Loads the plug-in that the environment names, or else the plug-in in the folder of this library. A set-uid process
-// gets its environment from a caller with fewer rights, so secure_getenv returns null there.
+// Loads the plug-in that the environment names, or else the plug-in in the folder of this library.
 Status load_cuda(const kvc_backend** backend) {
-  const char* const named = secure_getenv("KVCACHE_CUDA_BACKEND");
-  if (named != nullptr && *named != '\0') return load_plugin(named, kDLCUDA, backend);
+  const std::string named = trusted_variable("KVCACHE_CUDA_BACKEND");
+  if (!named.empty()) return load_plugin(named, kDLCUDA, backend);
   const char* const folder = library_folder();
-  if (folder != nullptr) return load_plugin(std::string(folder) + "libkvcache_cuda.so", kDLCUDA, backend);
+  if (folder != nullptr) return load_plugin(folder + library_file_name("kvcache_cuda"), kDLCUDA, backend);
   return Status::error(
       KVC_ERROR_DEVICE_UNAVAILABLE,
       "no backend for device type %d (CUDA): the folder of this library is unknown; name the file of the plug-in",

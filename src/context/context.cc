@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "context/backend_loader.h"
-#include "context/cpu_count.h"
 #include "context/fault_text.h"
+#include "system/cpu_count.h"
 
 namespace kvc {
 namespace {

@@ -1,16 +1,15 @@
 #include "context/thread_pool.h"
 
 #include <sched.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 #include <cstdio>
 
 #include "base/steady_clock.h"
-#include "context/futex.h"
-#include "context/thread_place.h"
+#include "system/futex.h"
+#include "system/thread.h"
+#include "system/thread_place.h"
 
 namespace kvc {
 namespace {
@@ -29,7 +28,6 @@ struct ThreadPool::Start {
   alignas(kLine) ThreadPool* pool = nullptr;
   int32_t worker = 0;
   int64_t moved_ns = 0;              // when the worker last left the caller's core; only the worker uses it
-  std::atomic<pid_t> thread{0};      // id of the worker's thread; 0 = it does not run yet
   std::atomic<bool> working{false};  // the worker may have claimed items
 };
 
@@ -176,10 +174,10 @@ bool ThreadPool::poll_done(uint32_t target, int64_t until_ns) noexcept {
 bool ThreadPool::move_waiting_worker_here() noexcept {
   for (int i = 0; i < num_started_; i++) {
     if (!starts_[i].working.load(std::memory_order_relaxed)) continue;
-    const int64_t before_ns = cpu_time_ns(threads_[i]);
+    const int64_t before = cpu_time(threads_[i]);
     for (int j = 0; j < kPausesPerCheck; j++) pause();
-    if (before_ns < 0 || cpu_time_ns(threads_[i]) != before_ns) continue;
-    move_to_cpu(starts_[i].thread.load(std::memory_order_relaxed), current_cpu());
+    if (before < 0 || cpu_time(threads_[i]) != before) continue;
+    move_to_cpu(threads_[i], current_cpu());
     return true;
   }
   return false;
@@ -199,28 +197,20 @@ void ThreadPool::start_workers() noexcept {
   // Without a fork handler, reset_in_child would not run in a child of fork(). If the child then started a job, it
   // would count on workers that do not exist there. So no worker is started.
   if (!fork_watch_.active()) return;
-  // New threads inherit the signal mask. Signals that a fault of the thread itself raises stay unblocked. The host's
-  // threads handle all other signals.
-  sigset_t blocked, before;
-  sigfillset(&blocked);
-  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&blocked, fault);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
   while (num_started_ < num_threads_ - 1) {
     Start& start = starts_[num_started_];
     start.pool = this;
     start.worker = num_started_ + 1;
     start.working.store(false, std::memory_order_relaxed);
     // If the system refuses a thread, the threads that exist do the work.
-    if (pthread_create(&threads_[num_started_], nullptr, worker_main, &start) != 0) break;
+    if (start_thread(&threads_[num_started_], worker_main, &start, ThreadSignals::kFaults) != 0) break;
     num_started_++;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void* ThreadPool::worker_main(void* argument) {
   Start& start = *static_cast<Start*>(argument);
   ThreadPool& pool = *start.pool;
-  start.thread.store(gettid(), std::memory_order_relaxed);
   char name[16];
   std::snprintf(name, sizeof name, "kvc-%d", start.worker);
   pthread_setname_np(pthread_self(), name);

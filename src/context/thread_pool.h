@@ -44,9 +44,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "context/fork_watch.h"
 #include "context/worker_slots.h"
 #include "kvcache_backend.h"
+#include "system/fork_watch.h"
 
 namespace kvc {
 

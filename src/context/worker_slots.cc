@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "context/futex.h"
+#include "system/futex.h"
 
 namespace kvc {
 

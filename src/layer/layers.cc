@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "context/host_memory.h"
 #include "kernels/common/stored_format.h"
 #include "plan/work_shape.h"
+#include "system/host_memory.h"
 
 namespace kvc {
 namespace {

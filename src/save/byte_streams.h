@@ -11,6 +11,7 @@
 
 #include "kvcache.h"
 #include "object/payload_sections.h"
+#include "system/file_ops.h"
 
 namespace kvc {
 
@@ -26,8 +27,10 @@ class FileSink : public ByteSink {
   Status commit();
 
  private:
+  FileOps& ops_ = system_file_ops();
   std::string path_, temporary_;
   int file_ = -1;
+  int64_t written_ = 0;
 };
 
 class FileSource : public ByteSource {
@@ -44,6 +47,7 @@ class FileSource : public ByteSource {
  private:
   Status read_some(std::span<uint8_t> bytes, size_t* count);
 
+  FileOps& ops_ = system_file_ops();
   int file_ = -1;
 };
 

@@ -2,27 +2,24 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 
 #include "base/steady_clock.h"
+#include "base/wall_clock.h"
 
 namespace kvc {
 namespace {
 
-int64_t system_wall_ns() {
-  timespec now;
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 // A load writes a new stamp (the time of last use) to the file if the stamp of the file is older than this.
 constexpr int64_t kStampEveryNs = 1'000'000'000;
+
+// All stamps are multiples of this, because NTFS does not keep smaller parts of a file's time.
+constexpr int64_t kStampStepNs = 100;
 
 }  // namespace
 
 DiskStore::DiskStore(const DiskTierOptions& options) noexcept
     : ops_(options.ops ? *options.ops : system_file_ops()),
-      wall_ns_(options.wall_ns ? options.wall_ns : system_wall_ns),
+      wall_ns_(options.wall_ns ? options.wall_ns : wall_ns),
       capacity_bytes_(options.capacity_bytes),
       scan_at_open_(options.scan_at_open),
       rescan_ns_(options.rescan_ms * 1'000'000),
@@ -87,7 +84,8 @@ void DiskStore::end_store(const kvc_tier_key& key) noexcept {
 }
 
 int64_t DiskStore::next_stamp() noexcept {
-  latest_stamp_ns_ = std::max(wall_ns_(), std::max(latest_stamp_ns_, index_.latest_stamp_ns()) + 1);
+  const int64_t higher = std::max(latest_stamp_ns_, index_.latest_stamp_ns()) + kStampStepNs;
+  latest_stamp_ns_ = std::max(wall_ns_(), higher) / kStampStepNs * kStampStepNs;
   return latest_stamp_ns_;
 }
 

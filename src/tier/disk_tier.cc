@@ -1,13 +1,12 @@
 #include "tier/disk_tier.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <memory>
 #include <new>
 
+#include "system/process.h"
 #include "tier/disk_store.h"
 #include "tier/job_queue.h"
 #include "tier/submit_job.h"
@@ -27,7 +26,7 @@ int64_t largest_object(const DiskTierOptions& options) {
 class DiskTier {
  public:
   explicit DiskTier(const DiskTierOptions& options)
-      : owner_(::getpid()),
+      : owner_(process_id()),
         limits_{options.max_items, largest_object(options)},
         queue_(options.max_items),
         store_(options),
@@ -45,7 +44,7 @@ class DiskTier {
 
   // Returns whether this process is a child of the process that opened the tier. In a child of fork(), the threads of
   // the tier do not exist, and its locks may be held forever.
-  bool is_child() const noexcept { return ::getpid() != owner_; }
+  bool is_child() const noexcept { return process_id() != owner_; }
 
   void lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept {
     if (is_child()) {
@@ -60,8 +59,8 @@ class DiskTier {
   // Accepts all items or none. Sets *accepted to false if the queue is full.
   Status submit(TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items, bool* accepted) noexcept {
     if (is_child()) {
-      return Status::error(KVC_ERROR_UNSUPPORTED, "the tier belongs to process %ld, of which this is a child",
-                           static_cast<long>(owner_));
+      return Status::error(KVC_ERROR_UNSUPPORTED, "the tier belongs to process %" PRId64 ", of which this is a child",
+                           owner_);
     }
     // Loads may have larger items, because another process may have stored larger objects.
     const int64_t largest = work == TierWork::kStore ? limits_.max_object_bytes : kMaxFramePayloadBytes;
@@ -138,7 +137,7 @@ class DiskTier {
     }
   }
 
-  const pid_t owner_;
+  const int64_t owner_;
   const TierLimits limits_;
   JobQueue queue_;
   DiskStore store_;

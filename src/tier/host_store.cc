@@ -1,7 +1,5 @@
 #include "tier/host_store.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
@@ -10,19 +8,19 @@
 #include <utility>
 
 #include "base/steady_clock.h"
+#include "system/mapped_memory.h"
 
 namespace kvc {
 Status HostStore::open(int64_t capacity_bytes) {
   const int64_t blocks = capacity_bytes / kBlockBytes;
   const auto bytes = static_cast<size_t>(blocks * kBlockBytes);
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
+  void* memory = map_memory(bytes);
+  if (memory == nullptr) {
     return Status::error(KVC_ERROR_OUT_OF_MEMORY, "a host tier of %" PRId64 " bytes: %s", capacity_bytes,
                          std::strerror(errno));
   }
   memory_ = static_cast<uint8_t*>(memory);
   num_blocks_ = blocks;
-  ::madvise(memory, bytes, MADV_HUGEPAGE);  // a failure only makes the tier slower
   next_ = LazyArray<int32_t>(blocks);
   MutexLock lock(mutex_);
   num_free_ = blocks;
@@ -30,7 +28,7 @@ Status HostStore::open(int64_t capacity_bytes) {
 }
 
 HostStore::~HostStore() {
-  if (memory_ != nullptr) ::munmap(memory_, static_cast<size_t>(num_blocks_ * kBlockBytes));
+  if (memory_ != nullptr) unmap_memory(memory_, static_cast<size_t>(num_blocks_ * kBlockBytes));
 }
 
 void HostStore::lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept {

@@ -1,12 +1,11 @@
 #include "tier/host_tier.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cinttypes>
 #include <memory>
 #include <new>
 
+#include "system/process.h"
 #include "tier/host_store.h"
 #include "tier/job_queue.h"
 #include "tier/tier_items.h"
@@ -19,7 +18,7 @@ class HostTier {
  public:
   static constexpr int32_t kMaxItems = 1024;
 
-  HostTier() : owner_(::getpid()), queue_(kMaxItems) {}
+  HostTier() : owner_(process_id()), queue_(kMaxItems) {}
 
   Status open(int64_t capacity_bytes) {
     KVC_TRY(queue_.open());
@@ -29,7 +28,7 @@ class HostTier {
   int64_t room_to_keep() const noexcept { return is_child() ? 0 : store_.room_to_keep(); }
 
   // In a child of fork(), the tier does nothing, because threads of the parent may have held its locks.
-  bool is_child() const noexcept { return ::getpid() != owner_; }
+  bool is_child() const noexcept { return process_id() != owner_; }
 
   void lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept {
     if (!is_child()) return store_.lookup(n, keys, found);
@@ -38,8 +37,8 @@ class HostTier {
 
   Status submit(TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items, bool* accepted) noexcept {
     if (is_child()) {
-      return Status::error(KVC_ERROR_UNSUPPORTED, "the tier belongs to process %ld, of which this is a child",
-                           static_cast<long>(owner_));
+      return Status::error(KVC_ERROR_UNSUPPORTED, "the tier belongs to process %" PRId64 ", of which this is a child",
+                           owner_);
     }
     KVC_TRY(check_tier_items(work, n, items, {kMaxItems, largest_object(), KVC_TIER_ITEM_KEEP}));
     *accepted = queue_.submit(work, job, n, items);
@@ -80,7 +79,7 @@ class HostTier {
   }
 
  private:
-  const pid_t owner_;
+  const int64_t owner_;
   JobQueue queue_;
   HostStore store_;
 };

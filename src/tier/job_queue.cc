@@ -1,13 +1,11 @@
 #include "tier/job_queue.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/assert.h"
+#include "system/wake_event.h"
 
 namespace kvc {
 
@@ -21,13 +19,13 @@ JobQueue::JobQueue(int32_t max_items, bool errands_first)
 JobQueue::~JobQueue() { forget_descriptor(); }
 
 void JobQueue::forget_descriptor() noexcept {
-  if (event_ >= 0) ::close(event_);
+  if (event_ >= 0) close_event(event_);
   event_ = -1;
 }
 
 Status JobQueue::open() {
-  event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event_ < 0) return Status::error(KVC_ERROR_OUT_OF_MEMORY, "eventfd: %s", std::strerror(errno));
+  event_ = open_event();
+  if (event_ < 0) return Status::error(KVC_ERROR_OUT_OF_MEMORY, "an event: %s", std::strerror(errno));
   return Status();
 }
 
@@ -67,9 +65,7 @@ JobQueue::Next JobQueue::take(TierTask* task) noexcept {
 void JobQueue::add_completion(const TierTask& task, int32_t result, int32_t os_error) noexcept {
   done_.push({task.job, task.index, result, os_error});
   KVC_ASSERT(static_cast<int64_t>(done_.size()) <= open_items_, done_.size(), open_items_);
-  const uint64_t one = 1;
-  // The write does not block: the counter of the eventfd is 0 here, because poll clears it with the last completion.
-  if (done_.size() == 1 && ::write(event_, &one, sizeof one) < 0) KVC_ASSERT(errno == EAGAIN, errno, event_);
+  if (done_.size() == 1) write_event(event_);
 }
 
 void JobQueue::complete(const TierTask& task, int32_t result, int32_t os_error) noexcept {
@@ -83,8 +79,7 @@ int64_t JobQueue::poll(kvc_tier_completion* done, int64_t capacity) noexcept {
   if (n <= 0) return 0;
   for (int64_t i = 0; i < n; ++i) done[i] = done_.pop();
   open_items_ -= n;
-  uint64_t count;
-  if (done_.size() == 0 && ::read(event_, &count, sizeof count) < 0) KVC_ASSERT(errno == EAGAIN, errno, event_);
+  if (done_.size() == 0) clear_event(event_);
   return n;
 }
 

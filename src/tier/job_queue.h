@@ -101,7 +101,7 @@ class JobQueue {
 
   const int64_t max_items_;
   const bool errands_first_;
-  int event_ = -1;  // an eventfd; readable while there are completions
+  int event_ = -1;  // an event (system/wake_event.h), signalled while there are completions
   mutable Mutex mutex_;
   Condition work_;
   Ring<TierTask> loads_ KVC_GUARDED_BY(mutex_);

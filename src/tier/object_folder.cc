@@ -1,17 +1,15 @@
 #include "tier/object_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/random.h>
-#include <unistd.h>
-
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
-#include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <new>
+#include <thread>
 
+#include "base/wall_clock.h"
+#include "system/process.h"
+#include "system/random.h"
 #include "tier/object_name.h"
 
 namespace kvc {
@@ -21,6 +19,7 @@ constexpr char kMarkerName[] = "kvcache-tier";
 constexpr char kMarkerText[] = "libkvcache disk tier, version 1\n";
 constexpr int64_t kMarkerBytes = sizeof kMarkerText - 1;
 constexpr char kTemporaryFolder[] = "tmp";
+constexpr std::align_val_t kAlignment{kFrameBlockBytes};  // what direct I/O needs
 constexpr int64_t kStaleTemporaryNs = int64_t{3600} * 1'000'000'000;
 
 Status os_failure(const std::string& path, const char* what, int error) {
@@ -32,24 +31,23 @@ bool forbids_writing(int error) { return error == -EROFS || error == -EACCES || 
 
 }  // namespace
 
-void Bounce::Free::operator()(uint8_t* memory) const noexcept { std::free(memory); }
+void Bounce::Free::operator()(uint8_t* memory) const noexcept { ::operator delete(memory, kAlignment); }
 
-Bounce::Bounce() : memory_(static_cast<uint8_t*>(std::aligned_alloc(kFrameBlockBytes, kBytes))) {
+Bounce::Bounce() : memory_(static_cast<uint8_t*>(::operator new(kBytes, kAlignment))) {
   static_assert(kBytes % kFrameBlockBytes == 0);
-  if (!memory_) throw std::bad_alloc();
 }
 
 Status ObjectFolder::open(const std::string& path, DiskSync sync, FileOps& ops, std::unique_ptr<ObjectFolder>* out) {
   std::unique_ptr<ObjectFolder> folder(new ObjectFolder(sync, ops));
-  const int made = ops.make_folder_at(AT_FDCWD, path.c_str());
+  const int made = ops.make_folder_at(FileOps::kWorkingFolder, path.c_str());
   if (made < 0 && made != -EEXIST && !forbids_writing(made)) return os_failure(path, "mkdir", made);
-  folder->root_ = ops.open_at(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY, 0);
+  folder->root_ = ops.open_at(FileOps::kWorkingFolder, path.c_str(), kOpenRead | kOpenFolder, 0);
   if (folder->root_ < 0) return os_failure(path, "open", folder->root_);
   KVC_TRY(folder->check_marker(path));
   uint64_t unique = 0;
-  if (::getrandom(&unique, sizeof unique, 0) != sizeof unique) return os_failure(path, "getrandom", -errno);
+  if (!fill_random(&unique, sizeof unique)) return os_failure(path, "random bytes", -errno);
   char text[64];
-  std::snprintf(text, sizeof text, "%ld-%016" PRIx64 "-", static_cast<long>(::getpid()), unique);
+  std::snprintf(text, sizeof text, "%" PRId64 "-%016" PRIx64 "-", process_id(), unique);
   folder->own_names_ = text;
   if (!folder->read_only_) {
     const int temporary = ops.make_folder_at(folder->root_, kTemporaryFolder);
@@ -78,10 +76,10 @@ void ObjectFolder::forget_descriptors() noexcept {
 // Opens or creates the marker file. A directory without a marker must be empty. So if the path is wrong, the tier does
 // not delete files of another program.
 Status ObjectFolder::check_marker(const std::string& path) {
-  marker_ = ops_.open_at(root_, kMarkerName, O_RDWR, 0);
+  marker_ = ops_.open_at(root_, kMarkerName, kOpenRead | kOpenWrite, 0);
   if (forbids_writing(marker_)) {
     read_only_ = true;
-    marker_ = ops_.open_at(root_, kMarkerName, O_RDONLY, 0);
+    marker_ = ops_.open_at(root_, kMarkerName, kOpenRead, 0);
   }
   if (marker_ == -ENOENT) {
     int64_t entries = 0;
@@ -89,7 +87,7 @@ Status ObjectFolder::check_marker(const std::string& path) {
     if (listed < 0) return os_failure(path, "list", listed);
     // Every process creates the marker before other files. So if there are entries, another process may have created
     // the marker after the first open_at, and the marker is opened again.
-    marker_ = ops_.open_at(root_, kMarkerName, O_RDWR | (entries == 0 ? O_CREAT : 0), 0600);
+    marker_ = ops_.open_at(root_, kMarkerName, kOpenRead | kOpenWrite | (entries == 0 ? kOpenCreate : 0), 0600);
     if (marker_ == -ENOENT) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                            "directory \"%.200s\" has %" PRId64
@@ -116,12 +114,10 @@ Status ObjectFolder::check_marker(const std::string& path) {
 // tmp/. Otherwise, removes files that are older than an hour. If the clock is wrong, this may remove a file that
 // another process is writing. Then only that store fails.
 Status ObjectFolder::lock_and_clean() {
-  const bool alone = ::flock(marker_, LOCK_EX | LOCK_NB) == 0;
-  const int folder = ops_.open_at(root_, kTemporaryFolder, O_RDONLY | O_DIRECTORY, 0);
+  const bool alone = lock_file(marker_, true) == 0;
+  const int folder = ops_.open_at(root_, kTemporaryFolder, kOpenRead | kOpenFolder, 0);
   if (folder >= 0) {
-    timespec now;
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    const int64_t now_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    const int64_t now_ns = wall_ns();
     ops_.list(folder, [&](const char* name) {
       FileStatus status;
       if (ops_.status_at(folder, name, &status) < 0 || !status.regular) return;
@@ -131,21 +127,20 @@ Status ObjectFolder::lock_and_clean() {
   }
   // Another process holds the exclusive lock only while it removes files. If this process gets no shared lock, the next
   // process may remove a file that this process is writing. Then only that store fails.
-  for (int tries = 0; ::flock(marker_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK && tries < 100; ++tries) {
-    const timespec pause = {0, 10'000'000};
-    ::nanosleep(&pause, nullptr);
+  for (int tries = 0; lock_file(marker_, false) == -EWOULDBLOCK && tries < 100; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return Status();
 }
 
 void ObjectFolder::probe_direct() {
   std::string name = temporary_name();
-  const int fd = ops_.open_at(root_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_DIRECT, 0600);
+  const int fd = ops_.open_at(root_, name.c_str(), kOpenWrite | kOpenNew | kOpenDirect, 0600);
   if (fd < 0) return;
-  if (void* block = std::aligned_alloc(kFrameBlockBytes, kFrameBlockBytes)) {
+  if (void* block = ::operator new(kFrameBlockBytes, kAlignment, std::nothrow)) {
     std::memset(block, 0, kFrameBlockBytes);
     direct_ = ops_.write_at(fd, block, kFrameBlockBytes, kFrameBlockBytes) == kFrameBlockBytes;
-    std::free(block);
+    ::operator delete(block, kAlignment);
   }
   ops_.close(fd);
   ops_.unlink_at(root_, name.c_str());
@@ -160,13 +155,13 @@ std::string ObjectFolder::temporary_name() {
 // the leftover of a crash.
 int ObjectFolder::open_temporary(int64_t stamp_ns, std::string* name) {
   if (!name->empty()) {
-    const int fd = ops_.open_at(root_, name->c_str(), O_WRONLY | O_NOFOLLOW | (direct_ ? O_DIRECT : 0), 0);
+    const int fd = ops_.open_at(root_, name->c_str(), kOpenWrite | kOpenPlain | (direct_ ? kOpenDirect : 0), 0);
     if (fd >= 0 && ops_.set_stamp(fd, stamp_ns) == 0) return fd;
     if (fd >= 0) ops_.close(fd);
     discard(*name);
   }
   *name = temporary_name();
-  const int flags = O_WRONLY | O_CREAT | O_EXCL | (direct_ ? O_DIRECT : 0);
+  const int flags = kOpenWrite | kOpenNew | (direct_ ? kOpenDirect : 0);
   const int fd = ops_.open_at(root_, name->c_str(), flags, 0600);
   if (fd != -ENOENT) return fd;
   ops_.make_folder_at(root_, kTemporaryFolder);
@@ -192,7 +187,7 @@ int ObjectFolder::status(const kvc_tier_key& key, int64_t payload_bytes, FileSta
 }
 
 int ObjectFolder::list(int folder, const std::function<void(const kvc_tier_key&, int64_t)>& found) {
-  const int fd = ops_.open_at(root_, folder_name(folder).c_str(), O_RDONLY | O_DIRECTORY, 0);
+  const int fd = ops_.open_at(root_, folder_name(folder).c_str(), kOpenRead | kOpenFolder, 0);
   if (fd == -ENOENT) return 0;
   if (fd < 0) return fd;
   const int result = ops_.list(fd, [&](const char* name) {

@@ -19,7 +19,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "tier/file_ops.h"
+#include "system/file_ops.h"
 #include "tier/object_frame.h"
 
 namespace kvc {

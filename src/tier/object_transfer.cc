@@ -1,6 +1,4 @@
 // ObjectFolder: writes and reads the bytes of an object.
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,12 +10,6 @@ namespace kvc {
 namespace {
 
 ObjectFolder::Outcome failed(int64_t error) { return {KVC_TIER_FAILED, static_cast<int32_t>(-error), false}; }
-
-// Errors that mean that the file does not exist.
-bool says_missing(int64_t error) { return error == -ENOENT || error == -ENOTDIR || error == -ESTALE; }
-
-// Errors that mean a damaged file. A later read would fail too.
-bool says_damaged(int64_t error) { return error == -EIO || error == -EBADMSG || error == -EUCLEAN; }
 
 // A position in the buffers of an item. All buffers together are treated as one sequence of bytes.
 class BufferCursor {
@@ -111,7 +103,7 @@ ObjectFolder::Outcome ObjectFolder::publish(const std::string& name, const kvc_t
 }
 
 int ObjectFolder::sync_name(const char* folder) {
-  const int fd = ops_.open_at(root_, folder, O_RDONLY | O_DIRECTORY, 0);
+  const int fd = ops_.open_at(root_, folder, kOpenRead | kOpenFolder, 0);
   if (fd < 0) return fd;
   const int result = ops_.sync_folder(fd);
   ops_.close(fd);
@@ -119,13 +111,12 @@ int ObjectFolder::sync_name(const char* folder) {
 }
 
 ObjectFolder::Outcome ObjectFolder::read(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce) {
-  // With O_NONBLOCK, the open does not block if the name belongs to a pipe.
-  const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | (direct_ ? O_DIRECT : 0);
+  const int flags = kOpenRead | kOpenPlain | (direct_ ? kOpenDirect : 0);
   const std::string name = object_name(item.key, item.bytes);
   int fd = ops_.open_at(root_, name.c_str(), flags, 0);
-  if (fd == -EINVAL && direct_) fd = ops_.open_at(root_, name.c_str(), flags & ~O_DIRECT, 0);
+  if (fd == -EINVAL && direct_) fd = ops_.open_at(root_, name.c_str(), flags & ~kOpenDirect, 0);
   if (says_missing(fd)) return {KVC_TIER_MISS, 0, false};
-  if (fd == -ELOOP || fd == -ENXIO) return {KVC_TIER_MISS, 0, true};  // the name belongs to a link or a socket
+  if (says_not_plain(fd)) return {KVC_TIER_MISS, 0, true};
   if (fd < 0) return failed(fd);
   Outcome outcome = read_frame(fd, item, bounce);
   // The file may have been evicted and recycled while it was read. Then it has the bytes of another object, and is not

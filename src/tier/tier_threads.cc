@@ -1,36 +1,43 @@
 #include "tier/tier_threads.h"
 
-#include <pthread.h>
-#include <signal.h>
+#include <cerrno>
+#include <cstring>
+#include <new>
 
-#include <exception>
+#include "system/thread.h"
 
 namespace kvc {
+
+void* TierThreads::thread_main(void* self) {
+  static_cast<TierThreads*>(self)->run_();
+  return nullptr;
+}
 
 Status TierThreads::start() noexcept {
   MutexLock lock(mutex_);
   if (!threads_.empty()) return Status();
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);  // the new threads inherit this mask
-  Status status;
+  int failed = 0;
   try {
     threads_.reserve(static_cast<size_t>(count_));
-    for (int32_t i = 0; i < count_; ++i) threads_.emplace_back(run_);
-  } catch (const std::exception& error) {
-    if (threads_.empty()) status = Status::error(KVC_ERROR_OUT_OF_MEMORY, "threads of a tier: %s", error.what());
+  } catch (const std::bad_alloc&) {
+    failed = ENOMEM;
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  while (failed == 0 && threads_.size() < static_cast<size_t>(count_)) {
+    pthread_t thread;
+    failed = start_thread(&thread, thread_main, this, ThreadSignals::kNone);
+    if (failed == 0) threads_.push_back(thread);
+  }
+  if (!threads_.empty()) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_MEMORY, "threads of a tier: %s", std::strerror(failed));
 }
 
 void TierThreads::join() noexcept {
-  std::vector<std::thread> threads;
+  std::vector<pthread_t> threads;
   {
     MutexLock lock(mutex_);
     threads.swap(threads_);
   }
-  for (std::thread& thread : threads) thread.join();
+  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
 }
 
 }  // namespace kvc

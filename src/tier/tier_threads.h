@@ -5,9 +5,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
 #include <functional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,10 +28,12 @@ class TierThreads {
   void join() noexcept;
 
  private:
+  static void* thread_main(void* self);
+
   const int32_t count_;
   const std::function<void()> run_;
   Mutex mutex_;
-  std::vector<std::thread> threads_ KVC_GUARDED_BY(mutex_);
+  std::vector<pthread_t> threads_ KVC_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvc

@@ -1,16 +1,13 @@
 #include "tier/tier_worker.h"
 
-#include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
 
 #include "base/steady_clock.h"
-#include "tier/wake_event.h"
+#include "system/thread.h"
+#include "system/wake_event.h"
 
 namespace kvc {
 
@@ -33,7 +30,7 @@ TierWorker::~TierWorker() {
   }
   for (int32_t i = 0; i < num_tiers_; ++i) tiers_[i].table.close(tiers_[i].table.self);
   for (const int event : {work_event_, done_event_}) {
-    if (event >= 0) close(event);
+    if (event >= 0) close_event(event);
   }
 }
 
@@ -52,9 +49,9 @@ Status TierWorker::add(const Tier& tier) {
   }
   for (int* event : {&work_event_, &done_event_}) {
     if (*event >= 0) continue;
-    *event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    *event = open_event();
     if (*event < 0) {
-      return Status::error(KVC_ERROR_OUT_OF_MEMORY, "eventfd: %s", std::strerror(errno));
+      return Status::error(KVC_ERROR_OUT_OF_MEMORY, "an event: %s", std::strerror(errno));
     }
   }
   tiers_[count] = tier;
@@ -224,11 +221,7 @@ TierWorker::Counts TierWorker::counts() {
 
 Status TierWorker::start_thread() {
   if (started_) return Status();
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int failed = pthread_create(&thread_, nullptr, thread_main, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int failed = kvc::start_thread(&thread_, thread_main, this, ThreadSignals::kNone);
   if (failed != 0) return Status::error(KVC_ERROR_OUT_OF_MEMORY, "a thread cannot start: %s", std::strerror(failed));
   started_ = true;
   return Status();

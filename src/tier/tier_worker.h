@@ -31,9 +31,9 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "context/fork_watch.h"
 #include "keys/page_key.h"
 #include "kvcache_tier.h"
+#include "system/fork_watch.h"
 #include "tier/tier_items.h"
 
 namespace kvc {

@@ -1,5 +1,4 @@
 // The thread of a TierWorker.
-#include <poll.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -7,9 +6,9 @@
 #include <new>
 
 #include "base/steady_clock.h"
+#include "system/wake_event.h"
 #include "tier/host_tier.h"
 #include "tier/tier_worker.h"
-#include "tier/wake_event.h"
 
 namespace kvc {
 namespace {
@@ -274,22 +273,21 @@ void TierWorker::end_page(const Item& item, bool ok) {
 // Waits until there is work, or a tier's descriptor is readable. Waits only kShortWaitMs while a key is PENDING, while
 // an item is refused, or while items are open and some tier has no descriptor.
 void TierWorker::wait_for_work() {
-  struct pollfd waits[kMaxTiers + 1] = {{work_event_, POLLIN, 0}};
-  nfds_t count = 1;
+  int events[kMaxTiers + 1] = {work_event_};
+  size_t count = 1;
   const auto any = [this](Item::State state) {
     return std::any_of(items_.get(), items_.get() + kMaxOpenItems, [=](const Item& i) { return i.state == state; });
   };
   bool short_wait = searching_ || any(Item::State::kRefused);
   for (int32_t t = 0; t < num_tiers(); ++t) {
-    const int fd = tiers_[t].table.descriptor(tiers_[t].table.self);
-    if (fd >= 0) {
-      waits[count++] = {fd, POLLIN, 0};
+    const int event = tiers_[t].table.descriptor(tiers_[t].table.self);
+    if (event >= 0) {
+      events[count++] = event;
     } else {
       short_wait = short_wait || any(Item::State::kOpen);
     }
   }
-  if (poll(waits, count, short_wait ? kShortWaitMs : -1) < 0) return;
-  if (waits[0].revents != 0) clear_event(work_event_);
+  if (wait_for_events({events, count}, short_wait ? kShortWaitMs : -1)) clear_event(work_event_);
 }
 
 }  // namespace kvc

@@ -1,7 +1,5 @@
 #include "transfer/memory_transport.h"
 
-#include <unistd.h>
-
 #include <cinttypes>
 #include <cstring>
 #include <deque>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "system/process.h"
 
 namespace kvc {
 namespace {
@@ -32,7 +31,7 @@ struct Message {
 // open_memory_transport.
 struct Endpoint {
   uint64_t number = 0;
-  pid_t process = 0;
+  int64_t process = 0;
   uint64_t last_peer = 0;
   size_t queued_bytes = 0;
   std::map<uint64_t, uint64_t> peers;  // from the number of a peer to the number of its endpoint
@@ -72,7 +71,7 @@ int32_t connect(void* self, const void* bytes, int64_t count, uint64_t* peer, kv
   Address other;
   if (count != sizeof other) return fail(error, "this is no address of the transport");
   std::memcpy(&other, bytes, sizeof other);
-  if (other.process != getpid()) return fail(error, "the address is of another process");
+  if (other.process != process_id()) return fail(error, "the address is of another process");
   Endpoint& own = endpoint_of(self);
   Registry& all = registry();
   MutexLock lock(all.mutex);
@@ -96,7 +95,7 @@ int32_t send(void* self, uint64_t peer, const void* header, int64_t header_bytes
   MutexLock lock(all.mutex);
   const auto known = own.peers.find(peer);
   const auto found = known == own.peers.end() ? all.endpoints.end() : all.endpoints.find(known->second);
-  if (found == all.endpoints.end() || own.process != getpid()) return fail(error, "the endpoint was closed");
+  if (found == all.endpoints.end() || own.process != process_id()) return fail(error, "the endpoint was closed");
   Endpoint& target = *found->second;
   if (target.queued_bytes > kMaxQueuedBytes) return KVC_TRANSPORT_RETRY;
   const auto bytes_of = [](const void* first, int64_t count) {
@@ -126,7 +125,7 @@ int64_t poll(void* self, kvc_transport_event* events, int64_t capacity) try {
   MutexLock lock(registry().mutex);
   own.polled.clear();
   own.polled.reserve(static_cast<size_t>(capacity));
-  if (own.process != getpid()) return 0;
+  if (own.process != process_id()) return 0;
   int64_t count = 0;
   while (count < capacity && !own.events.empty()) {
     events[count++] = own.events.front();
@@ -176,7 +175,7 @@ void open_memory_transport(kvc_transport* out) {
   Registry& all = registry();
   MutexLock lock(all.mutex);
   own->number = ++all.last;
-  own->process = getpid();
+  own->process = process_id();
   all.endpoints[own->number] = own.get();
   kvc_transport_init(out);
   out->name = "memory";

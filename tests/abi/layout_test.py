@@ -34,12 +34,13 @@ def program() -> str:
     return "\n".join([*lines, "  return 0;", "}", ""])
 
 
-def measure(compiler: str, includes: list) -> str:
+def measure(compiler: str, includes: list, runner: str) -> str:
     with tempfile.TemporaryDirectory() as directory:
-        source, binary = Path(directory) / "layout.c", Path(directory) / "layout"
+        source, binary = Path(directory) / "layout.c", Path(directory) / "layout.exe"
         source.write_text(program())
         subprocess.run([compiler, "-std=c11", *[f"-I{path}" for path in includes], source, "-o", binary], check=True)
-        return subprocess.run([binary], check=True, capture_output=True, text=True).stdout
+        command = [*runner.split(), binary]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def broken_rules(layout: str) -> list:
@@ -74,9 +75,10 @@ def main() -> int:
     parser.add_argument("--include", default=c_header.INCLUDE)
     parser.add_argument("--dlpack", required=True, help="directory that has dlpack/dlpack.h")
     parser.add_argument("--c", default="cc", help="C compiler")
+    parser.add_argument("--run", default="", help="program that runs what the compiler made, such as wine")
     parser.add_argument("--update", action="store_true")
     arguments = parser.parse_args()
-    layout = measure(arguments.c, [arguments.include, arguments.dlpack])
+    layout = measure(arguments.c, [arguments.include, arguments.dlpack], arguments.run)
 
     padded = "struct kvc_x 12 align 8\n  struct_size 0 +4\n  wide 8 +2\nstruct kvc_error 512 align 8\n  all 0 +512\n"
     if len(broken_rules(padded)) != 3:

@@ -1,5 +1,4 @@
 // Text, versions, the table of functions, and the rule of output arrays.
-#include <dlfcn.h>
 
 #include "fixture.h"
 #include "hybrid.h"

@@ -1,6 +1,4 @@
 // Suspended sequences through the C API: what they hold comes back, and nothing leaks.
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -423,27 +421,6 @@ TEST(Suspend, EqualCallsGiveEqualPages) {
   EXPECT_EQ(digests[0], digests[2]);
   EXPECT_EQ(digests[1], digests[3]);
   EXPECT_NE(digests[0], digests[1]);
-}
-
-TEST(Suspend, AChildOfForkKeepsItsSequences) {
-  TieredEngine engine{every_group()};
-  ASSERT_EQ(engine.add_host(kHostBytes), KVC_OK);
-  const Tokens tokens = count_to(20);
-  const kvc_seq seq = engine.add_sequence(), other = engine.add_sequence();
-  engine.compute(seq, tokens, 0, 20);
-  engine.compute(other, tokens, 0, 20);
-  ASSERT_EQ(engine.suspend(seq), KVC_OK);
-  const pid_t child = fork();
-  if (child == 0) {
-    const bool ok = engine.suspend(other) == KVC_ERROR_IO && engine.resume(seq) == KVC_ERROR_IO;
-    engine.compute(other, count_to(21), 20, 21);
-    _exit(ok && kvc_cache_check_invariants(engine.cache(), nullptr) == KVC_OK ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  ASSERT_EQ(engine.resume(seq), KVC_OK);
-  engine.check(seq, tokens, 20);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <kvcache_tier.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <deque>
@@ -14,14 +12,16 @@
 #include <thread>
 #include <vector>
 
+#include "descriptors.h"
 #include "prefix_fixture.h"
+#include "temporary_folder.h"
 
 namespace kvt {
 
 // A folder that is removed with the object.
 struct Folder {
-  std::string path = std::filesystem::temp_directory_path() / "kvc-tiers-XXXXXX";
-  Folder() { EXPECT_NE(mkdtemp(path.data()), nullptr); }
+  const std::string path = make_temporary_folder("kvc-tiers-");
+  Folder() { EXPECT_NE(path, ""); }
   ~Folder() { std::filesystem::remove_all(path); }
   Folder(const Folder &) = delete;
   Folder &operator=(const Folder &) = delete;

@@ -1,7 +1,4 @@
 // Tiers through the C API: each promise of section 15 of the header.
-#include <poll.h>
-#include <sys/wait.h>
-
 #include "tiers_fixture.h"
 
 namespace kvt {
@@ -258,8 +255,7 @@ TEST(Tiers, ALoadThatRunsHoldsItsPages) {
   ASSERT_NE(job, 0u);
   int32_t descriptor = -1;
   ASSERT_EQ(kvc_cache_job_descriptor(engine.cache(), &descriptor, nullptr), KVC_OK);
-  struct pollfd wait = {descriptor, POLLIN, 0};
-  EXPECT_EQ(poll(&wait, 1, 20), 0);
+  EXPECT_FALSE(wait_descriptor(descriptor, 20));
   kvc_stats stats;
   kvc_stats_init(&stats);
   ASSERT_EQ(kvc_cache_stats(engine.cache(), -1, &stats, nullptr), KVC_OK);
@@ -276,9 +272,9 @@ TEST(Tiers, ALoadThatRunsHoldsItsPages) {
   EXPECT_EQ(error.required, 6);
   EXPECT_EQ(error.available, 4);
   tier.release();
-  EXPECT_EQ(poll(&wait, 1, 10000), 1);
+  EXPECT_TRUE(wait_descriptor(descriptor, 10000));
   EXPECT_EQ(engine.wait(job), 24);
-  EXPECT_EQ(poll(&wait, 1, 0), 0);
+  EXPECT_FALSE(wait_descriptor(descriptor, 0));
   EXPECT_EQ(kvc_cache_clear(engine.cache(), nullptr), KVC_OK);
 }
 
@@ -402,27 +398,6 @@ TEST(Tiers, EqualCallsGiveEqualPages) {
     digests.push_back(digest);
   }
   EXPECT_EQ(digests[0], digests[1]);
-}
-
-TEST(Tiers, AChildOfForkWorksWithoutThem) {
-  MemoryTier tier;
-  TieredEngine engine{TieredSpec{}};
-  ASSERT_EQ(engine.add(tier), KVC_OK);
-  const Tokens prompt = count_to(100);
-  for (int round = 0; round < 20; round++) {
-    engine.serve(count_to(100, 1000 * round));  // the thread is at work
-    const pid_t child = fork();
-    if (child == 0) {
-      kvc_prefix_hit hit;
-      const bool ok = engine.start(prompt, &hit) == 0 && engine.serve(count_to(20, -9)).tokens == 0 &&
-                      engine.traffic().pages_waiting == 0;
-      _exit(ok ? 0 : 1);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-    if (round % 4 == 3) engine.forget_all();
-  }
 }
 
 // Requests and loads from several threads, with pools that are too small for all of them.

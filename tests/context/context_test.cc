@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "context/cpu_count.h"
 #include "context/fake_backend.h"
 #include "context/process_threads.h"
+#include "system/cpu_count.h"
 
 namespace kvc {
 namespace {

@@ -1,8 +1,8 @@
 #include "context/fake_backend.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <new>
 
 struct kvc_backend_device {
   const char* simd;
@@ -12,6 +12,7 @@ namespace kvc::testing {
 namespace {
 
 constexpr const char* kNames[] = {"portable", "wide"};
+constexpr std::align_val_t kAlignment{4096};
 
 kvc_status fail(kvc_error* error, kvc_status status, const char* message) {
   error->code = status;
@@ -45,10 +46,10 @@ int32_t implementations(kvc_backend_device*, const char** names, int32_t capacit
 
 const char* implementation(kvc_backend_device* device) { return device->simd; }
 
-kvc_status allocate(kvc_backend_device*, int64_t bytes, int64_t alignment, int32_t, void** memory, kvc_error* error) {
+kvc_status allocate(kvc_backend_device*, int64_t bytes, int64_t, int32_t, void** memory, kvc_error* error) {
   FakeBackend& fake = FakeBackend::get();
   if (fake.allocate_status != KVC_OK) return fail(error, fake.allocate_status, "the fake has no memory");
-  *memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  *memory = ::operator new(bytes, kAlignment);
   std::memset(*memory, 0, bytes);
   fake.bytes_held += bytes;
   return KVC_OK;
@@ -56,7 +57,7 @@ kvc_status allocate(kvc_backend_device*, int64_t bytes, int64_t alignment, int32
 
 void release(kvc_backend_device*, void* memory, int64_t bytes) {
   FakeBackend::get().bytes_held -= bytes;
-  std::free(memory);
+  ::operator delete(memory, kAlignment);
 }
 
 }  // namespace

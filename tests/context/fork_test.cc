@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "context/fork_watch.h"
 #include "context/process_threads.h"
 #include "context/thread_pool.h"
+#include "system/fork_watch.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SKIP_UNDER_SANITIZERS() GTEST_SKIP() << "no threads after fork under sanitizers"

@@ -15,7 +15,9 @@ WITHOUT = {"setup.sh", "test.sh", "common.sh", "gpu_check.sh", "miri.sh"}
 # What each level of scripts/setup.sh provides.
 DEMO = ["cmake", "ninja"]
 LANGUAGES = [*DEMO, "cargo", "go", "java", "javac", "jar", "mvn", "swig"]
-TOOLS = {"demo": DEMO, "languages": LANGUAGES, "test": DEMO, "full": [*LANGUAGES, "auditwheel", "clang++-19", "clang-tidy-19"]}
+WINDOWS = [*DEMO, "x86_64-w64-mingw32-g++-posix", "wine"]
+TOOLS = {"demo": DEMO, "languages": LANGUAGES, "test": DEMO, "windows": WINDOWS,
+         "full": [*LANGUAGES, "auditwheel", "clang++-19", "clang-tidy-19"]}
 REAL = os.environ.get("KVC_FRESH_SET_UP") == "real"
 
 
@@ -58,11 +60,25 @@ def test_a_script_says_what_it_is_for(tmp_path, script):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_sets_up_what_it_needs(clone, script):
+    if REAL and script == "scripts/windows.sh":
+        pytest.skip("it would install Wine and mingw-w64, which only the part windows of scripts/test.sh does")
+    set_up_only(clone, script)
+
+
+@pytest.mark.skipif(REAL, reason="it would install Wine and mingw-w64, which only the part windows of scripts/test.sh does")
+def test_a_full_set_up_lacks_what_windows_needs(clone):
+    """A part of scripts/test.sh --full gets KVC_SET_UP=full. For mingw-w64 and Wine, the script must still set up."""
+    set_up_only(clone, "scripts/windows.sh", KVC_SET_UP="full")
+    assert (clone / "installed/wine").exists()
+
+
+def set_up_only(clone, script, **variables):
     if not REAL:
         (clone / ".venv").unlink(missing_ok=True)
+        shutil.rmtree(clone / "installed", ignore_errors=True)
     names = ("KVC_SET_UP", "DLPACK_INCLUDE_DIR", "KVCACHE_RELEASE_BUILD", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in names}
-    environment["KVC_SET_UP_ONLY"] = "1"
+    environment |= {"KVC_SET_UP_ONLY": "1", **variables}
     if not REAL:
         environment["HOME"] = str(clone)  # hides the user's own tools, such as cargo
         environment["PATH"] = f"{clone / 'installed'}:/usr/bin:/bin"  # hides all other tools

@@ -177,7 +177,10 @@ TEST(SaveErrors, APathThatCannotBeCreatedIsAnError) {
   Saved s;
   kvc_save_args args;
   kvc_save_args_init(&args);
-  args.path = "/dev/full/chat.kvc";  // not a folder
+  const Folder folder;
+  std::ofstream(folder.file("file")) << "not a folder";
+  const std::string path = folder.file("file/chat.kvc");
+  args.path = path.c_str();
   refused(s.chat.cache, {KVC_ERROR_IO}, "kvc_seq_save",
           [&](kvc_error *e) { return kvc_seq_save(s.chat.cache, s.seq, &args, nullptr, e); });
 }

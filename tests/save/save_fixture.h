@@ -1,15 +1,13 @@
 // A cache with a group of every kind, sequences that decode in it, and saved sequences in memory.
 #pragma once
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "fixture.h"
 #include "hybrid.h"
+#include "temporary_folder.h"
 
 namespace kvt {
 
@@ -200,11 +198,7 @@ struct Chat {
 
 // A temporary folder.
 struct Folder {
-  std::string path;
-  Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "kvc-save-XXXXXX";
-    path = mkdtemp(name.data());
-  }
+  const std::string path = make_temporary_folder("kvc-save-");
   ~Folder() { std::filesystem::remove_all(path); }
   std::string file(const char *name) const { return path + "/" + name; }
   int64_t count() const {

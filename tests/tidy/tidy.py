@@ -24,13 +24,13 @@ FILE_LINES, FUNCTION_LINES = 500, 70
 
 MIDDLE = {"base", "page", "sequence"}
 MAY_INCLUDE = {
-    "base": set(), "keys": {"base"}, "object": {"base", "keys"}, "page": {"base"}, "rope": {"base"}, "sequence": {"base", "page"},
+    "base": set(), "system": {"base"}, "keys": {"base"}, "object": {"base", "keys"}, "page": {"base"}, "rope": {"base"}, "sequence": {"base", "page"},
     "plan": MIDDLE, "prefix": MIDDLE | {"keys"}, "events": MIDDLE | {"keys", "prefix"}, "tensor": MIDDLE,
-    "tier": {"base", "context", "keys", "object"}, "tables": MIDDLE | {"tensor"}, "context": MIDDLE | {"tensor"},
+    "tier": {"base", "context", "keys", "object", "system"}, "tables": MIDDLE | {"tensor"}, "context": MIDDLE | {"system", "tensor"},
 }
 MAY_INCLUDE["stateless"] = set(MAY_INCLUDE)
 MAY_INCLUDE["layer"] = set(MAY_INCLUDE) - {"tables", "stateless"}
-MAY_INCLUDE["transfer"] = {"base", "context", "keys", "layer", "object", "sequence"}
+MAY_INCLUDE["transfer"] = {"base", "context", "keys", "layer", "object", "sequence", "system"}
 MAY_INCLUDE["save"] = set(MAY_INCLUDE) - {"tables", "stateless", "transfer"}
 MAY_INCLUDE["step"] = set(MAY_INCLUDE) - {"stateless", "save", "transfer"}
 MAY_INCLUDE["cache"] = set(MAY_INCLUDE) - {"stateless"}

@@ -2,6 +2,7 @@
 // Each is a miss, and is deleted.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <iterator>

@@ -1,8 +1,8 @@
 // System calls that fail. Whichever fails, a load gives the stored bytes, misses, or fails. Nothing hangs, and nothing
 // leaks.
-#include <fcntl.h>
-
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "disk_driver.h"
 #include "faulty_ops.h"
@@ -152,7 +152,7 @@ TEST(DiskFault, EvictedWhileItIsRead) {
     std::atomic<bool> pause{false}, reached{false};
     int64_t read_at(int fd, void *data, int64_t bytes, int64_t offset) override {
       const int64_t got = FileOps::read_at(fd, data, bytes, offset);
-      for (reached = pause.load(); pause;) ::poll(nullptr, 0, 1);
+      for (reached = pause.load(); pause;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return got;
     }
   };
@@ -169,7 +169,7 @@ TEST(DiskFault, EvictedWhileItIsRead) {
     kvc_error error = KVC_ERROR_INIT;
     ops.pause = true;
     ASSERT_EQ(tier.table().load(tier.table().self, 99, 1, &parts.item(), &error), KVC_TIER_OK);
-    while (!ops.reached) ::poll(nullptr, 0, 1);
+    while (!ops.reached) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ASSERT_EQ(tier.store(2, payload_of(2, 0, 100)), KVC_TIER_OK);
     ops.pause = false;
     const auto done = tier.wait(1);
@@ -188,7 +188,7 @@ TEST(DiskFault, NothingIsEvictedForAStoreThatCannotFit) {
    public:
     std::atomic<bool> pause{false}, reached{false};
     int64_t write_at(int fd, const void *data, int64_t bytes, int64_t offset) override {
-      for (reached = pause.load(); pause;) ::poll(nullptr, 0, 1);
+      for (reached = pause.load(); pause;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return FileOps::write_at(fd, data, bytes, offset);
     }
   };
@@ -204,7 +204,7 @@ TEST(DiskFault, NothingIsEvictedForAStoreThatCannotFit) {
   kvc_error error = KVC_ERROR_INIT;
   ops.pause = true;
   ASSERT_EQ(tier.table().store(tier.table().self, 99, 1, &parts.item(), &error), KVC_TIER_OK);
-  while (!ops.reached) ::poll(nullptr, 0, 1);
+  while (!ops.reached) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(tier.store(4, payload_of(4, 0, 3 * 4096 - 500)), KVC_TIER_RETRY);
   EXPECT_TRUE(tier.has(1));
   EXPECT_TRUE(tier.has(2));
@@ -247,7 +247,7 @@ TEST(DiskFault, ReadOnlyDirectory) {
   class ReadOnlyOps : public FileOps {
    public:
     int open_at(int folder, const char *name, int flags, mode_t mode) override {
-      const bool writes = (flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT;
+      const bool writes = (flags & (kvc::kOpenWrite | kvc::kOpenCreate | kvc::kOpenNew)) != 0;
       return writes ? -EROFS : FileOps::open_at(folder, name, flags, mode);
     }
     int rename_at(int, const char *, const char *) override { return -EROFS; }
@@ -279,7 +279,9 @@ TEST(DiskFault, DirectoryThatVanishes) {
   TemporaryFolder folder;
   TierDriver tier(open_disk(disk_options(folder)));
   ASSERT_EQ(tier.store(1, payload_of(1, 0, kBytes)), KVC_TIER_OK);
-  std::filesystem::remove_all(folder.path());
+  std::error_code refused;
+  std::filesystem::remove_all(folder.path(), refused);
+  if (refused) GTEST_SKIP() << "this system keeps folders that are open";
   Bytes loaded(kBytes, 'x');
   EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_MISS);
   EXPECT_FALSE(tier.has(1));

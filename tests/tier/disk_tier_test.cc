@@ -2,11 +2,8 @@
 #include "tier/disk_tier.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <thread>
 
@@ -149,12 +146,13 @@ TEST(DiskTier, RecyclesFiles) {
     options.sync = sync;
     TierDriver tier(open_disk(options));
     const auto inode_of = [&](uint64_t number, int64_t bytes) {
-      struct stat status = {};
-      stat((folder.path() + "/" + object_name(key_of(number), bytes)).c_str(), &status);
-      return status.st_ino;
+      const std::string path = folder.path() + "/" + object_name(key_of(number), bytes);
+      FileStatus status;
+      system_file_ops().status_at(FileOps::kWorkingFolder, path.c_str(), &status);
+      return status.inode;
     };
     for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(tier.store(i, payload_of(i, 0, 5000)), KVC_TIER_OK);
-    const ino_t first = inode_of(0, 5000), second = inode_of(1, 5000);
+    const uint64_t first = inode_of(0, 5000), second = inode_of(1, 5000);
     ASSERT_EQ(tier.store(4, payload_of(4, 0, 4500)), KVC_TIER_OK);  // as many blocks
     EXPECT_EQ(inode_of(4, 4500) == first, sync == DiskSync::kNever);
     ASSERT_EQ(tier.store(5, payload_of(5, 0, 100)), KVC_TIER_OK);
@@ -346,7 +344,7 @@ TEST(DiskTier, CloseWithOpenJobs) {
     kvc_tier tier = open_disk(disk_options(folder));
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(tier.store(tier.self, 1, 64, items.data(), &error), KVC_TIER_OK);
-    if (round % 2) ::poll(nullptr, 0, round);
+    if (round % 2) std::this_thread::sleep_for(std::chrono::milliseconds(round));
     tier.close(tier.self);
     EXPECT_EQ(folder.files("tmp"), 0);
   }
@@ -376,58 +374,6 @@ TEST(DiskTier, OpensOnlyItsOwnDirectory) {
   DiskTierOptions missing = disk_options(torn);
   missing.directory += "/a/b";
   EXPECT_EQ(open_disk_tier(missing, &tier).code(), KVC_ERROR_IO);
-}
-
-TEST(DiskTier, ThreadsBlockSignalsAndStartLazily) {
-  TemporaryFolder folder;
-  const auto threads = [] {
-    int64_t n = 0, blocked = 0;
-    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-      std::ifstream status(task.path() / "status");
-      for (std::string line; std::getline(status, line);) {
-        if (line.rfind("SigBlk:", 0) == 0) blocked += (std::stoull(line.substr(8), nullptr, 16) >> (SIGTERM - 1)) & 1;
-      }
-      ++n;
-    }
-    return std::pair(n, blocked);
-  };
-  TierDriver tier(open_disk(disk_options(folder)));
-  std::thread([] {}).join();  // the thread sanitizer starts a thread of its own beside the first one of a process
-  const auto before = threads();
-  EXPECT_FALSE(tier.has(1));  // a miss may start threads, which search for files of other processes
-  ASSERT_EQ(tier.store(1, payload_of(1, 0, 10)), KVC_TIER_OK);
-  EXPECT_EQ(threads().first, before.first + 4);
-  EXPECT_EQ(threads().second, before.second + 4);
-}
-
-TEST(DiskTier, ChildOfForkIsRefused) {
-  TemporaryFolder folder;
-  TierDriver tier(open_disk(disk_options(folder)));
-  ASSERT_EQ(tier.store(1, payload_of(1, 0, 10)), KVC_TIER_OK);
-  const pid_t child = fork();
-  if (child == 0) {
-    const kvc_tier &t = tier.table();
-    const kvc_tier_key key = key_of(1);
-    kvc_tier_found found;
-    t.lookup(t.self, 1, &key, &found);
-    const kvc_tier_item item = {key, nullptr, 0, 0, 0};
-    kvc_error error = KVC_ERROR_INIT;
-    kvc_tier_completion done;
-    bool good = found.result == KVC_TIER_MISS;
-    good &= t.remove(t.self, 1, 1, &item, &error) == KVC_TIER_FAILED && error.code == KVC_ERROR_UNSUPPORTED;
-    good &= t.poll(t.self, &done, 1) == 0;
-    t.cancel(t.self, 1);
-    const int64_t before = open_descriptors();
-    t.close(t.self);
-    good &= open_descriptors() == before - 3;  // the directory, kvcache-tier and the event
-    _exit(good ? 0 : 1);
-  }
-  int status;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  Bytes loaded(10, 'x');
-  EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_OK);
-  EXPECT_TRUE(loaded == payload_of(1, 0, 10));
 }
 
 TEST(DiskTier, MeasuresItself) {

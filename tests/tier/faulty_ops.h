@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cerrno>
 
-#include "tier/file_ops.h"
+#include "system/file_ops.h"
 
 namespace kvt {
 

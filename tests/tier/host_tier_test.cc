@@ -1,9 +1,6 @@
 // The host tier: what it promises, a naive model of it, and threads.
 #include "tier/host_tier.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <list>
@@ -259,25 +256,6 @@ TEST(HostTier, ThreadsNeverSeeOtherBytes) {
   for (std::thread &thread : threads) thread.join();
   EXPECT_GT(loaded, 1000);
   table.close(table.self);
-}
-
-TEST(HostTier, AChildOfForkIsRefused) {
-  TierDriver tier(open_host(4 * kBlock));
-  ASSERT_EQ(tier.store(1, "one"), KVC_TIER_OK);
-  const pid_t child = fork();
-  if (child == 0) {
-    Bytes data(3, 'x');
-    Parts parts(key_of(1), &data);
-    kvc_error error = KVC_ERROR_INIT;
-    const kvc_tier &t = tier.table();
-    const bool refused = !tier.has(1) && t.load(t.self, 9, 1, &parts.item(), &error) == KVC_TIER_FAILED;
-    tier.close();
-    _exit(refused && error.code == KVC_ERROR_UNSUPPORTED ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_TRUE(tier.has(1));
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // A temporary folder, which is removed with its contents.
 #pragma once
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
 #include <string>
+
+#include "../support/temporary_folder.h"
 
 namespace kvt {
 
@@ -14,9 +13,8 @@ class TemporaryFolder {
   enum Where { kMemory, kDisk };  // kMemory: a file system in memory if there is one, which is faster
 
   explicit TemporaryFolder(Where where = kMemory) {
-    const bool memory = where == kMemory && ::access("/dev/shm", W_OK) == 0;
-    std::string name = (memory ? "/dev/shm" : std::filesystem::temp_directory_path().string()) + "/kvc_tier_XXXXXX";
-    path_ = mkdtemp(name.data());
+    if (where == kMemory) path_ = make_folder("/dev/shm", "kvc_tier_");
+    if (path_.empty()) path_ = make_temporary_folder("kvc_tier_");
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -46,11 +44,5 @@ class TemporaryFolder {
  private:
   std::string path_;
 };
-
-inline int64_t open_descriptors() {
-  int64_t n = 0;
-  for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) n += !entry.path().empty();
-  return n;
-}
 
 }  // namespace kvt

@@ -2,14 +2,16 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "../support/descriptors.h"
 #include "kvcache_tier.h"
 
 namespace kvt {
@@ -83,7 +85,7 @@ class TierDriver {
     for (int tries = 0; tries < 30000; ++tries) {
       tier_.lookup(tier_.self, 1, &key, &found);
       if (found.result != KVC_TIER_PENDING) return found;
-      ::poll(nullptr, 0, 1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     ADD_FAILURE() << "a lookup stays PENDING";
     return found;
@@ -116,8 +118,8 @@ class TierDriver {
     std::vector<kvc_tier_completion> all;
     while (static_cast<int64_t>(all.size()) < n) {
       kvc_tier_completion done[16];
-      pollfd waiting = {tier_.descriptor(tier_.self), POLLIN, 0};
-      if (waiting.fd >= 0 && ::poll(&waiting, 1, 30000) != 1) {
+      const int32_t descriptor = tier_.descriptor(tier_.self);
+      if (descriptor >= 0 && !wait_descriptor(descriptor, 30000)) {
         ADD_FAILURE() << "no completion in 30 s; " << all.size() << " of " << n << " have come";
         return all;
       }

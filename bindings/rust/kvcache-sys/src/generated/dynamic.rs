@@ -609,7 +609,7 @@ pub unsafe fn kvc_job_cancel(cache: *mut kvc_cache, job: kvc_job, error: *mut kv
         None => { unsafe { failure("kvc_job_cancel", error) } }
     }
 }
-#[doc = " Gives a file descriptor for poll(), epoll and similar functions. It is readable from the end of a job until kvc_job_poll\n has reported this end. The cache owns the descriptor: do not read from it, and do not close it. It is valid until\n kvc_cache_destroy.\n   descriptor  filled\n Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
+#[doc = " Gives a file descriptor for poll(), epoll and similar functions. It is readable from the end of a job until kvc_job_poll\n has reported this end. The cache owns the descriptor: do not read from it, and do not close it. It is valid until\n kvc_cache_destroy. On Windows it is the handle of an event, for WaitForSingleObject and similar functions.\n   descriptor  filled\n Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_job_descriptor(cache: *mut kvc_cache, descriptor: *mut i32, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_job_descriptor) {

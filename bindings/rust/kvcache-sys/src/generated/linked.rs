@@ -493,7 +493,7 @@ unsafe extern "C" {
     ) -> kvc_status;
     #[doc = " Ends a job early. The job still has to wait for pages that are being read or written, so poll it until it is done. Pages\n that were loaded by then are kept. A cancelled suspend or resume leaves its sequence as it was.\n Errors: STALE_ID. Threads: any. The call does not wait. Since 0.1."]
     pub fn kvc_job_cancel(cache: *mut kvc_cache, job: kvc_job, error: *mut kvc_error) -> kvc_status;
-    #[doc = " Gives a file descriptor for poll(), epoll and similar functions. It is readable from the end of a job until kvc_job_poll\n has reported this end. The cache owns the descriptor: do not read from it, and do not close it. It is valid until\n kvc_cache_destroy.\n   descriptor  filled\n Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
+    #[doc = " Gives a file descriptor for poll(), epoll and similar functions. It is readable from the end of a job until kvc_job_poll\n has reported this end. The cache owns the descriptor: do not read from it, and do not close it. It is valid until\n kvc_cache_destroy. On Windows it is the handle of an event, for WaitForSingleObject and similar functions.\n   descriptor  filled\n Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
     pub fn kvc_cache_job_descriptor(cache: *mut kvc_cache, descriptor: *mut i32, error: *mut kvc_error) -> kvc_status;
     #[doc = " Counts the traffic of the tiers. Before an engine shuts down, it can call this until pages_waiting is 0, so that all\n queued pages are stored.\n   traffic  filled\n Errors: only those that any call can return. Threads: any. Since 0.1."]
     pub fn kvc_cache_tier_traffic(

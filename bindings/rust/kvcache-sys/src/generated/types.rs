@@ -2214,7 +2214,7 @@ pub struct kvc_save_args {
     pub struct_size: u32,
     #[doc = " 0"]
     pub flags: u32,
-    #[doc = " borrowed; nullable if write is given. A failed or interrupted save leaves no partial file of\nthis name: the bytes go to a new file in the same folder, which is synchronised with the disk\nand then renamed"]
+    #[doc = " borrowed; nullable if write is given. A failed or interrupted save leaves no partial file of\nthis name: the bytes go to a new file in the same folder, which is synchronised with the disk\nand then renamed. In UTF-8, on Windows too"]
     pub path: *const ::core::ffi::c_char,
     #[doc = " nullable if path is given: receives the bytes in place of a file"]
     pub write: kvc_write_fn,
@@ -2246,7 +2246,7 @@ pub struct kvc_load_args {
     pub struct_size: u32,
     #[doc = " 0"]
     pub flags: u32,
-    #[doc = " borrowed; nullable if read is given"]
+    #[doc = " borrowed, in UTF-8; nullable if read is given"]
     pub path: *const ::core::ffi::c_char,
     #[doc = " nullable if path is given: gives the bytes in place of a file"]
     pub read: kvc_read_fn,

@@ -1,4 +1,4 @@
-#include "context/thread_place.h"
+#include "system/thread_place.h"
 
 #include <sched.h>
 #include <time.h>
@@ -6,8 +6,8 @@
 namespace kvc {
 namespace {
 
-void move(pid_t thread, const cpu_set_t& to, const cpu_set_t& mask) noexcept {
-  if (sched_setaffinity(thread, sizeof to, &to) == 0) sched_setaffinity(thread, sizeof mask, &mask);
+void move(pthread_t thread, const cpu_set_t& to, const cpu_set_t& mask) noexcept {
+  if (pthread_setaffinity_np(thread, sizeof to, &to) == 0) pthread_setaffinity_np(thread, sizeof mask, &mask);
 }
 
 }  // namespace
@@ -19,20 +19,20 @@ void leave_cpu(int cpu) noexcept {
   if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof mask, &mask) != 0) return;
   cpu_set_t others = mask;
   CPU_CLR(cpu, &others);
-  if (CPU_COUNT(&others) > 0) move(0, others, mask);
+  if (CPU_COUNT(&others) > 0) move(pthread_self(), others, mask);
 }
 
-void move_to_cpu(pid_t thread, int cpu) noexcept {
+void move_to_cpu(pthread_t thread, int cpu) noexcept {
   cpu_set_t mask;
-  if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(thread, sizeof mask, &mask) != 0 || !CPU_ISSET(cpu, &mask))
-    return;
+  if (cpu < 0 || cpu >= CPU_SETSIZE || pthread_getaffinity_np(thread, sizeof mask, &mask) != 0) return;
+  if (!CPU_ISSET(cpu, &mask)) return;
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(cpu, &one);
   move(thread, one, mask);
 }
 
-int64_t cpu_time_ns(pthread_t thread) noexcept {
+int64_t cpu_time(pthread_t thread) noexcept {
   clockid_t clock;
   timespec time;
   if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &time) != 0) return -1;

@@ -1,4 +1,4 @@
-#include "context/host_memory.h"
+#include "system/host_memory.h"
 
 #include <sys/sysinfo.h>
 

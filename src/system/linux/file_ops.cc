@@ -1,8 +1,9 @@
-#include "tier/file_ops.h"
+#include "system/file_ops.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,13 +36,26 @@ FileStatus translate(const struct stat& from) {
   return to;
 }
 
+int system_flags(int flags) {
+  int to = O_CLOEXEC;
+  to |= (flags & kOpenWrite) == 0 ? O_RDONLY : (flags & kOpenRead) == 0 ? O_WRONLY : O_RDWR;
+  if ((flags & kOpenCreate) != 0) to |= O_CREAT;
+  if ((flags & kOpenNew) != 0) to |= O_CREAT | O_EXCL;
+  if ((flags & kOpenFolder) != 0) to |= O_DIRECTORY;
+  if ((flags & kOpenPlain) != 0) to |= O_NOFOLLOW | O_NONBLOCK;
+  if ((flags & kOpenDirect) != 0) to |= O_DIRECT;
+  return to;
+}
+
+int system_folder(int folder) { return folder == FileOps::kWorkingFolder ? AT_FDCWD : folder; }
+
 }  // namespace
 
 int FileOps::open_at(int folder, const char* name, int flags, mode_t mode) {
-  return checked([&] { return ::openat(folder, name, flags | O_CLOEXEC, mode); });
+  return checked([&] { return ::openat(system_folder(folder), name, system_flags(flags), mode); });
 }
 
-void FileOps::close(int fd) { ::close(fd); }
+int FileOps::close(int fd) { return ::close(fd) == 0 ? 0 : -errno; }
 
 int64_t FileOps::read_at(int fd, void* data, int64_t bytes, int64_t offset) {
   return checked([&] { return int64_t{::pread(fd, data, static_cast<size_t>(bytes), offset)}; });
@@ -60,15 +74,15 @@ int FileOps::sync_folder(int fd) {
 }
 
 int FileOps::rename_at(int folder, const char* from, const char* to) {
-  return checked([&] { return ::renameat(folder, from, folder, to); });
+  return checked([&] { return ::renameat(system_folder(folder), from, system_folder(folder), to); });
 }
 
 int FileOps::unlink_at(int folder, const char* name) {
-  return checked([&] { return ::unlinkat(folder, name, 0); });
+  return checked([&] { return ::unlinkat(system_folder(folder), name, 0); });
 }
 
 int FileOps::make_folder_at(int folder, const char* name) {
-  return checked([&] { return ::mkdirat(folder, name, 0700); });
+  return checked([&] { return ::mkdirat(system_folder(folder), name, 0700); });
 }
 
 int FileOps::status(int fd, FileStatus* status) {
@@ -80,7 +94,7 @@ int FileOps::status(int fd, FileStatus* status) {
 
 int FileOps::status_at(int folder, const char* name, FileStatus* status) {
   struct stat found;
-  const int result = checked([&] { return ::fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW); });
+  const int result = checked([&] { return ::fstatat(system_folder(folder), name, &found, AT_SYMLINK_NOFOLLOW); });
   if (result == 0) *status = translate(found);
   return result;
 }
@@ -93,7 +107,7 @@ int FileOps::set_stamp(int fd, int64_t stamp_ns) {
 
 int FileOps::list(int folder, const std::function<void(const char* name)>& found) {
   // This function opens its own descriptor, because copies of a descriptor share one position.
-  const int own = open_at(folder, ".", O_RDONLY | O_DIRECTORY, 0);
+  const int own = open_at(folder, ".", kOpenRead | kOpenFolder, 0);
   if (own < 0) return own;
   DIR* stream = ::fdopendir(own);
   if (!stream) {
@@ -121,5 +135,19 @@ FileOps& system_file_ops() noexcept {
   static FileOps& ops = *new (memory) FileOps;
   return ops;
 }
+
+int64_t read_next(int fd, void* data, int64_t bytes) noexcept {
+  return checked([&] { return int64_t{::read(fd, data, static_cast<size_t>(bytes))}; });
+}
+
+int lock_file(int fd, bool exclusive) noexcept {
+  return checked([&] { return ::flock(fd, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB); });
+}
+
+bool says_missing(int64_t error) noexcept { return error == -ENOENT || error == -ENOTDIR || error == -ESTALE; }
+
+bool says_damaged(int64_t error) noexcept { return error == -EIO || error == -EBADMSG || error == -EUCLEAN; }
+
+bool says_not_plain(int64_t error) noexcept { return error == -ELOOP || error == -ENXIO; }
 
 }  // namespace kvc

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <sys/types.h>
 
 #include <cstdint>
 
@@ -20,12 +19,12 @@ int current_cpu() noexcept;
 // Moves the calling thread to a CPU of its mask that is not `cpu`, if there is one.
 void leave_cpu(int cpu) noexcept;
 
-// Moves a thread to `cpu`, if `cpu` is in the thread's mask.
-void move_to_cpu(pid_t thread, int cpu) noexcept;
+// Moves a living thread of this process to `cpu`, if `cpu` is in the thread's mask.
+void move_to_cpu(pthread_t thread, int cpu) noexcept;
 
-// Returns the CPU time, in nanoseconds, that an existing thread of this process has used, or -1 if the system does not
-// report it. This time grows continuously while the thread runs, not only at ticks of the system's clock. So a thread
-// whose time stays the same is not running.
-int64_t cpu_time_ns(pthread_t thread) noexcept;
+// Returns the CPU time that an existing thread of this process has used, or -1 if the system does not report it. The
+// unit is that of the system (nanoseconds on Linux, cycles on Windows). This time grows continuously while the thread
+// runs, not only at ticks of the system's clock. So a thread whose time stays the same is not running.
+int64_t cpu_time(pthread_t thread) noexcept;
 
 }  // namespace kvc

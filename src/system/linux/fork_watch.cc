@@ -1,4 +1,4 @@
-#include "context/fork_watch.h"
+#include "system/fork_watch.h"
 
 #include <pthread.h>
 

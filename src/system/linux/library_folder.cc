@@ -1,4 +1,4 @@
-#include "context/library_folder.h"
+#include "system/library_folder.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,0 +1,27 @@
+# Fails if an object file for Windows has an aligned move of 32 or 64 bytes to or from memory. gcc does not align the stack
+# for such moves there (gcc bug 54412), so they would fault.
+# cmake -DOBJDUMP=... -DOBJECTS="a.obj b.obj" -P moves_test.cmake
+separate_arguments(objects UNIX_COMMAND "${OBJECTS}")
+set(checked 0)
+foreach(object IN LISTS objects)
+  if(NOT object MATCHES "targets/avx")
+    continue()
+  endif()
+  execute_process(COMMAND ${OBJDUMP} --disassemble --no-show-raw-insn ${object} OUTPUT_VARIABLE code
+                  COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "vmov(aps|apd|dqa|dqa32|dqa64)[^\n]*[(][^\n]*" moves "${code}")
+  list(FILTER moves INCLUDE REGEX "%[yz]mm")
+  if(moves)
+    list(LENGTH moves count)
+    list(GET moves 0 first)
+    message(FATAL_ERROR "${object}: ${count} aligned moves, such as ${first}")
+  endif()
+  string(REGEX MATCH "%[yz]mm" vectors "${code}")
+  if(vectors)
+    math(EXPR checked "${checked} + 1")
+  endif()
+endforeach()
+if(checked EQUAL 0)
+  message(FATAL_ERROR "no object file with vectors of 32 or 64 bytes was given")
+endif()
+message(STATUS "${checked} objects: no aligned moves of 32 or 64 bytes")
