@@ -183,7 +183,8 @@ struct ListedScene {
         const std::vector<double> wanted = expect(row, head);
         const float* const own = out.data() + (row * config.heads + head) * 512;
         for (int d = 0; d < 512; ++d) {
-          if (std::abs(own[d] - wanted[d]) <= 6e-3) continue;
+          const bool same = std::isnan(wanted[d]) ? std::isnan(own[d]) : static_cast<double>(own[d]) == wanted[d];
+          if (same || std::abs(own[d] - wanted[d]) <= 6e-3) continue;
           ADD_FAILURE() << "row " << row << " head " << head << " dim " << d << ": " << own[d] << ", not " << wanted[d];
           return 0;
         }
@@ -246,6 +247,22 @@ TEST(WgmmaListed, SlotsAndSoftcap) {
   config.physical = false;
   config.softcap = 2.0;
   check_listed(config);
+}
+
+// Dim 3 of V of a key is infinite, so its score is -inf, or with softcap the least score.
+TEST(WgmmaListed, InfiniteDimOfAListedKey) {
+  for (const bool two_pools : {false, true}) {
+    for (const double softcap : {0.0, 2.0}) {
+      ListedConfig config;
+      config.counts = {20};  // less than a tile
+      config.two_pools = two_pools;
+      config.softcap = softcap;
+      ListedScene scene(config);
+      scene.element(scene.listed[0][7], 3) = 0x7f80;
+      for (int head = 0; head < config.heads; ++head) ListedScene::aligned(&scene.q)[head * 576 + 3] = 0xbf00;  // -0.5
+      EXPECT_GT(scene.attend_and_check(), 0);
+    }
+  }
 }
 
 // ALiBi needs the positions of keys, which a tile of a list does not have.
