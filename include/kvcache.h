@@ -337,9 +337,9 @@ static inline void kvc_context_config_init(kvc_context_config *config) {
  *   config   nullable: a CPU context with every default
  *   context  returned; released by kvc_context_destroy
  * This call starts no thread. The first compute call that is large enough starts the worker threads.
- * Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_FAILED, OUT_OF_MEMORY, DEVICE_UNAVAILABLE (no such file, another
- * version of the backend's table, no driver, no device, or a device that the backend was not built for; the message says
- * which).
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED (simd, flags, reserved), DEVICE_FAILED, OUT_OF_MEMORY, DEVICE_UNAVAILABLE (no such
+ * file, another version of the backend's table, no driver, no device, or a device that the backend was not built for; the
+ * message says which).
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_context_create(const kvc_context_config *config, kvc_context **context, kvc_error *error);
 

@@ -20,8 +20,12 @@ class Publishing final : public PublishedPages {
   }
   void read(int32_t group, std::span<int32_t> pages) const noexcept override { store_.read_pages(slot_, group, pages); }
   void replace(int32_t group, int64_t index, int32_t page) noexcept override {
+    const int64_t free = store_.table(group).free_pages();
     store_.replace_page(slot_, group, index, page);
+    freed += store_.table(group).free_pages() - free;
   }
+
+  int64_t freed = 0;
 
  private:
   SequenceStore& store_;
@@ -64,21 +68,15 @@ int64_t PrefixStore::held_pages() const noexcept {
   return pages;
 }
 
-int64_t PrefixStore::free_pages() const noexcept {
-  int64_t pages = 0;
-  for (int32_t g = 0; g < store_.num_groups(); ++g) pages += store_.table(g).free_pages();
-  return pages;
-}
-
 Status PrefixStore::publish(uint64_t id, const TokenRuns::Key& key, const Terms& terms, Published* published) {
   const auto tokens = static_cast<int64_t>(key.tokens.size());
   int32_t slot = -1;
   KVC_TRY(store_.check_publish(id, tokens, &slot));
   Publishing sequence(&store_, slot, tokens);
-  const int64_t held = held_pages(), free = free_pages();
+  const int64_t held = pages_.held_so_far;
   published->known = index_.publish(key, sequence, pages_, terms);
-  published->added = held_pages() - held;
-  published->freed = free_pages() - free;
+  published->added = pages_.held_so_far - held;
+  published->freed = sequence.freed;
   store_.protect_tail(slot);
   return Status();
 }

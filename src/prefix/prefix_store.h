@@ -41,10 +41,8 @@ class PrefixStore final : public PageEvictor {
 
   struct Published {
     int64_t known = 0;  // number of the key's tokens that the index has after the publish
-    int64_t added = 0;  // number of pages that the index added, minus the pages that it released to make room
-    // By how much the number of free pages grew. The sequence now uses pages of the index instead of some of its own
-    // pages, and the index released pages to make room.
-    int64_t freed = 0;
+    int64_t added = 0;  // number of pages that the index added
+    int64_t freed = 0;  // number of the sequence's own pages that became free, because it now uses pages of the index
   };
   struct Counts {
     int64_t attaches = 0;
@@ -115,7 +113,10 @@ class PrefixStore final : public PageEvictor {
   class Pages final : public PrefixPages {
    public:
     explicit Pages(SequenceStore* store) : store_(*store) {}
-    void hold(int32_t group, int32_t page) noexcept override { store_.index_page(group, page); }
+    void hold(int32_t group, int32_t page) noexcept override {
+      store_.index_page(group, page);
+      ++held_so_far;
+    }
     void release(int32_t group, int32_t page) noexcept override {
       store_.unindex_page(group, page);
       if (watcher != nullptr) watcher->released(group, page);
@@ -124,6 +125,7 @@ class PrefixStore final : public PageEvictor {
     bool held(int32_t group, int32_t page) const noexcept override { return store_.is_indexed(group, page); }
 
     PageWatcher* watcher = nullptr;
+    int64_t held_so_far = 0;  // number of calls of hold
 
    private:
     SequenceStore& store_;
@@ -143,7 +145,6 @@ class PrefixStore final : public PageEvictor {
   };
 
   int64_t held_pages() const noexcept;
-  int64_t free_pages() const noexcept;
   void end_pin(const std::vector<SequenceStore::PageReference>& pages) noexcept;
 
   SequenceStore& store_;

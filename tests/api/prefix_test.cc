@@ -46,6 +46,24 @@ TEST(Prefixes, PagesOfEqualTokensAreFreed) {
   EXPECT_EQ(p.stats().pages_used, 4);
 }
 
+// The index is full, and evicts two pages for those that it adds.
+TEST(Prefixes, EvictedPagesAreNeitherAddedNorFreed) {
+  Prefix p(Prefix::spec_of({GroupSpec{}, GroupSpec{4}}, 40));
+  BuiltConfig built(p.spec);
+  built.config.prefix_pages = 2;
+  kvc_cache *small = nullptr;
+  ASSERT_EQ(kvc_cache_create(p.context.get(), &built.config, &small, nullptr), KVC_OK);
+  p.owner.reset(small);
+  p.remember(p.query(count_to(4)));
+  p.remember(p.query(count_to(4, 50)));
+  const kvc_seq seq = p.add();
+  ASSERT_EQ(p.step(seq, 8), KVC_OK);
+  const kvc_prefix_published published = p.publish(seq, p.query(count_to(8)));
+  EXPECT_EQ(published.known_tokens, 8);
+  EXPECT_EQ(published.pages_added, 2);
+  EXPECT_EQ(published.pages_freed, 1);  // the first page, which the index had
+}
+
 // The index's reference to a page does not count, since the page can be evicted. That of a pin does.
 TEST(Prefixes, ExclusivePagesBecomeAvailable) {
   Prefix p;
