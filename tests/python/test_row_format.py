@@ -30,8 +30,8 @@ def read(data):
     return np.concatenate([latent * np.repeat(scale, 128, -1), rotary], -1)
 
 
-def make(**options):
-    layer = kvcache.Layer(q_heads=HEADS, head_dim=576, latent_dim=512, row_format="fp8_ds_mla", scale=SCALE, **options)
+def make(row_format="fp8_ds_mla", **options):
+    layer = kvcache.Layer(q_heads=HEADS, head_dim=576, latent_dim=512, row_format=row_format, scale=SCALE, **options)
     return kvcache.Cache(layers=[layer], groups=[kvcache.Full(row="latent")], page_size=PAGE, capacity_tokens=64)
 
 
@@ -133,7 +133,8 @@ def write_blocks(rows, element, each, scale, blocks, rest, least):
 
 def read_blocks(data, scales, element, each, scale, blocks, rest):
     """Bytes of rows and of their scales as float64."""
-    elements = np.ascontiguousarray(data[:, : blocks // 2 if element == ml_dtypes.float4_e2m1fn else blocks])
+    end = blocks // 2 if element == ml_dtypes.float4_e2m1fn else blocks
+    elements = np.ascontiguousarray(data[:, :end])
     if element == ml_dtypes.float4_e2m1fn:
         elements = np.stack([elements & 15, elements >> 4], -1).reshape(len(data), -1)
     if scale == "e8m0":
@@ -143,7 +144,7 @@ def read_blocks(data, scales, element, each, scale, blocks, rest):
     values = elements.view(element).astype(np.float64) * np.repeat(value[:, : blocks // each], each, -1)
     if rest is None:
         return values
-    return np.concatenate([values, np.ascontiguousarray(data[:, blocks:]).view(rest).astype(np.float64)], -1)
+    return np.concatenate([values, np.ascontiguousarray(data[:, end:]).view(rest).astype(np.float64)], -1)
 
 
 E4M3, E2M1, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.float4_e2m1fn, ml_dtypes.bfloat16
@@ -176,10 +177,20 @@ def test_pages_that_a_server_shares(name, rows, q):
         begin = PAGE * data.shape[1] + slot * scales.shape[1]
         np.testing.assert_array_equal(page[slot * data.shape[1] : (slot + 1) * data.shape[1]], data[token])
         np.testing.assert_array_equal(page[begin : begin + scales.shape[1]], scales[token])
-    keys = read_blocks(data, scales, *kind)
-    weights = np.zeros((TOKENS, HEADS, TOKENS))
-    for token in range(TOKENS):
-        scores = q[token].astype(np.float64) @ keys[: token + 1].T * SCALE
-        exponentials = np.exp(scores - scores.max(-1, keepdims=True))
-        weights[token, :, : token + 1] = exponentials / exponentials.sum(-1, keepdims=True)
-    np.testing.assert_allclose(out, weights @ keys, rtol=1e-4, atol=2e-3)
+    np.testing.assert_allclose(out, attention(q, read_blocks(data, scales, *kind)), rtol=1e-4, atol=2e-3)
+
+
+def test_rows_of_nvfp4_ds_mla(rows, q):
+    """A row has 256 bytes of elements, 64 float8 and 32 scales. Byte 8 * r + j of the scales belongs to block 4 * j + r."""
+    kind = (E2M1, 16, "e4m3", 512, E4M3)
+    rows[:, 512:] = np.clip(rows[:, 512:], -448, 448)
+    data, scales = write_blocks(rows, *kind, 0)
+    blocks = [4 * j + r for r in range(4) for j in range(8)]
+    pool = np.full((20, 1, PAGE, 352), 0xFF, np.uint8)
+    with make(row_format="nvfp4_ds_mla", k_storage=pool) as cache:
+        sequence = cache.add()
+        with cache.forward([sequence], [TOKENS]) as step:
+            out = step.attend(0, q, rows[:, None])
+        stored = pool[cache.pages(sequence), 0].reshape(-1, 352)[:TOKENS]
+    np.testing.assert_array_equal(stored, np.concatenate([data, scales[:, blocks]], -1))
+    np.testing.assert_allclose(out, attention(q, read_blocks(data, scales, *kind)), rtol=1e-4, atol=2e-3)
