@@ -95,8 +95,9 @@ void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
   bool all = true;
   runs_.for_each_run([&](int32_t run) {
     if (runs_.parent(run) != TokenRuns::kRoot) return;
-    if (runs_.salt(run) == key.salt) first.push_back(run);
-    all = all && runs_.salt(run) == key.salt;
+    const bool drops = runs_.salt(run) == key.salt && compare_adapters(runs_.context(run), key.context) == 0;
+    if (drops) first.push_back(run);
+    all = all && drops;
   });
   const bool was_told = is_told_;
   is_told_ = was_told && !all;
@@ -119,11 +120,20 @@ uint64_t PrefixIndex::digest(uint64_t digest) const {
     digest = (digest ^ word) * 0x9E3779B97F4A7C15u;
     digest ^= digest >> 29;
   };
+  const auto add_context = [&](const PrefixContext* context) {
+    for (const uint8_t byte : PrefixContext::adapter_of(context)) add(byte);
+    for (const MediaSpan& span : PrefixContext::media_of(context)) {
+      add(static_cast<uint64_t>(span.begin));
+      add(static_cast<uint64_t>(span.tokens));
+      for (const uint8_t byte : span.hash) add(byte);
+    }
+  };
   add(static_cast<uint64_t>(now_));
   runs_.for_each_run([&](int32_t run) {
     const Terms& terms = terms_[run];
     add(static_cast<uint64_t>(run) << 32 | static_cast<uint64_t>(runs_.parent(run)));
     add(runs_.salt(run));
+    add_context(runs_.context(run));
     add(terms.session);
     add(static_cast<uint64_t>(terms.expires));
     add(static_cast<uint64_t>(terms.priority));
@@ -147,6 +157,7 @@ uint64_t PrefixIndex::digest(uint64_t digest) const {
     add(static_cast<uint64_t>(c) << 32 | static_cast<uint64_t>(checkpoints_[c].block));
     add(static_cast<uint64_t>(checkpoints_[c].tail));
     add(checkpoints_[c].salt);
+    add_context(checkpoints_[c].context);
     for (int32_t i = 0; i < checkpoints_[c].tail; ++i) {
       add(static_cast<uint32_t>(tails_[c * runs_.page_size() + i]));
     }
