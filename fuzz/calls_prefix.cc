@@ -24,6 +24,7 @@ kvc_prefix_query draw_query(World &w, const Sequence *s, bool exact) {
   query.tokens = w.in.pointer(w.array(tags));
   query.salt = static_cast<uint64_t>(w.in.below(3));
   query.salt_begin = w.in.one_in(2) ? 0 : w.in.below(9);
+  if (w.in.one_in(4)) w.draw_context(&query);
   if (w.in.one_in(2)) query.flags = KVC_PREFIX_ALLOW_ALL;
   w.in.size_of(query);
   w.in.numbers(query.flags, query.salt_begin);

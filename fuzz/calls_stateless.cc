@@ -225,12 +225,11 @@ void call_plan(World &w) {
   }
 }
 
-// Page keys of tokens, with parts of the root key, salts and media. The arrays are as long as the numbers say, or
-// longer.
+// Page keys of tokens, with parts of the root key, salts and media.
 void page_keys(World &w) {
   kvc_page_keys_args args;
   kvc_page_keys_args_init(&args);
-  const int64_t tokens = w.in.below(80), page_size = w.in.between(1, 33), spans = w.in.below(3);
+  const int64_t tokens = w.in.below(80), page_size = w.in.between(1, 33);
   const std::vector<uint8_t> text(32 * 3, w.in.byte());
   args.page_size = w.in.one_in(8) ? w.in.hostile(page_size) : page_size;
   args.tokens = w.in.pointer(w.array(std::vector<int32_t>(static_cast<size_t>(tokens), 3)));
@@ -238,21 +237,10 @@ void page_keys(World &w) {
   args.begin = w.in.one_in(3) ? page_size * w.in.below(4) : 0;
   args.parent = args.begin > 0 || w.in.one_in(4) ? w.in.pointer(w.array(text)) : nullptr;
   args.fingerprint = w.in.pointer(w.array(text));
-  args.adapter = w.in.pointer(w.array(text));
-  args.adapter_bytes = w.in.fewer(w.in.below(96));
   args.salt = w.in.pointer(w.array(text));
   args.salt_bytes = w.in.fewer(w.in.below(96));
   args.salt_begin = w.in.below(100);
-  std::vector<int64_t> begins, lengths;
-  for (int64_t i = 0, at = 0; i < spans; i++) {
-    begins.push_back(w.in.number(at + w.in.below(20)));
-    lengths.push_back(w.in.number(w.in.between(1, 40)));
-    at = begins.back() % 4096 + lengths.back() % 64;  // small for any numbers
-  }
-  args.media_begins = w.in.pointer(w.array(begins));
-  args.media_tokens = w.in.pointer(w.array(lengths));
-  args.media_hashes = w.in.pointer(w.array(text));
-  args.num_media = w.in.fewer(spans);
+  w.draw_context(&args);
   w.in.size_of(args);
   w.in.numbers(args.reserved, args.begin, args.salt_begin);
   std::vector<uint8_t> keys(static_cast<size_t>(32 * 80));

@@ -173,6 +173,25 @@ struct World {
 
   // A copy of exactly the values' size, so that the sanitizers notice a read past the last one. It lives until the call
   // has returned.
+  // Draws the adapter and the media of a kvc_page_keys_args or kvc_prefix_query. The arrays are as long as the numbers
+  // say, or longer.
+  template <class Args>
+  void draw_context(Args *args) {
+    const std::vector<uint8_t> text(32 * 3, in.byte());
+    args->adapter = in.pointer(array(text));
+    args->adapter_bytes = in.fewer(in.below(96));
+    std::vector<int64_t> begins, lengths;
+    const int64_t spans = in.below(3);
+    for (int64_t i = 0, at = 0; i < spans; i++) {
+      begins.push_back(in.number(at + in.below(20)));
+      lengths.push_back(in.number(in.between(1, 40)));
+      at = begins.back() % 4096 + lengths.back() % 64;  // small for any numbers
+    }
+    args->media_begins = in.pointer(array(begins));
+    args->media_tokens = in.pointer(array(lengths));
+    args->media_hashes = in.pointer(array(text));
+    args->num_media = in.fewer(spans);
+  }
   template <class T>
   T *array(const std::vector<T> &values) {
     char *bytes = allocate(values.size() * sizeof(T));

@@ -2165,8 +2165,10 @@ KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error
  *             all prefixes that continue it. OUT_OF_PAGES means that there are too few pages even if all idle pages were
  *             evicted. Pages that a failed or aborted call evicted stay evicted. Equal calls evict equal pages, so page ids
  *             are equal on every rank.
- *   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So
- *             use a different salt for each tenant, adapter, image, and everything else that changes K and V.
+ *   Salts     Tokens under different salts, adapters or media never match. K and V must depend only on these and on the
+ *             tokens so far. So use a different salt for each tenant, and for everything else that changes K and V.
+ *   Media     A span of tokens may stand for an image or other media, as in section 13. Give the spans with each query.
+ *             Equal tokens before the first difference of the media still match.
  *   Time      The library reads no clock. Give it the time with kvc_cache_set_time.
  * In a cache without KVC_CACHE_PREFIX_INDEX, every call of this section except kvc_cache_set_time returns UNSUPPORTED. */
 
@@ -2183,7 +2185,16 @@ typedef struct kvc_prefix_query {
   int64_t num_tokens;    /* 0..2^30 */
   uint64_t salt;         /* any number; 0 = no salt */
   int64_t salt_begin;    /* >= 0: the salt applies to the page that contains this token, and to all later pages. Earlier
-                            pages have salt 0. So several tenants can share a system prompt, and nothing after it */
+                            pages have salt 0. So several tenants can share a system prompt, and nothing after it. The
+                            fields below are those of kvc_page_keys_args. Their arrays are borrowed, and on the host */
+  const uint8_t *adapter;      /* [adapter_bytes]; nullable if adapter_bytes is 0 = no adapter. It applies to all tokens */
+  int64_t adapter_bytes;       /* 0..2^20 */
+  int64_t num_media;           /* number of spans of tokens that stand for an image or other media; 0..2^30. They may lie
+                                  beyond the tokens of the query */
+  const int64_t *media_begins; /* [num_media]: position in the sequence of the first token of each span, ascending */
+  const int64_t *media_tokens; /* [num_media]: number of tokens of each span, > 0. The spans do not overlap */
+  const uint8_t *media_hashes; /* [num_media, 32]: a hash of the media of each span, and of all settings that change how the
+                                  model encodes the media */
 } kvc_prefix_query;
 
 static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
@@ -2216,7 +2227,7 @@ static inline void kvc_prefix_hit_init(kvc_prefix_hit *hit) {
  *   query  borrowed, tokens included
  *   hit    filled
  * The cost grows with the number of pages that the call looks up.
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. Since 0.1. From: prefix reuse as in SGLang's
+ * Errors: OUT_OF_RANGE (a field of the query). Threads: any. Since 0.1. From: prefix reuse as in SGLang's
  * RadixAttention. */
 KVC_API kvc_status kvc_prefix_match(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit,
                                     kvc_error *error);
@@ -2228,7 +2239,7 @@ KVC_API kvc_status kvc_prefix_match(kvc_cache *cache, const kvc_prefix_query *qu
  *   stream    the device's stream for copies of partial pages; NULL on the CPU
  *   hit       nullable: filled
  *   sequence  filled
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin), TOO_MANY_SEQUENCES, OUT_OF_PAGES (one page a group for the copy), ORDER
+ * Errors: OUT_OF_RANGE (a field of the query), TOO_MANY_SEQUENCES, OUT_OF_PAGES (one page a group for the copy), ORDER
  * (KVC_STORAGE_NONE: too many copies wait), OUT_OF_MEMORY (nodes of page lists). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_prefix_attach(kvc_cache *cache, const kvc_prefix_query *query, void *stream, kvc_prefix_hit *hit,
                                      kvc_seq *sequence, kvc_error *error);
@@ -2281,7 +2292,7 @@ static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
  *   published  nullable: filled
  * If the last page of the sequence is partial and was published, the next forward that appends to the sequence copies this
  * page.
- * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (num_tokens above the length, salt_begin, priority, time_to_live), ORDER
+ * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (a field of the query, priority, time_to_live), ORDER
  * (a layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming
  * window, or its keys are rotated by the long factors of longrope). Threads: any. The cost grows with the number of tokens.
  * Since 0.1. */
@@ -2290,11 +2301,11 @@ KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const 
                                       kvc_error *error);
 
 /* Drops every published prefix that begins with the tokens of the query. The index releases the last page of these tokens
- * and all pages that continue them. If the query has no tokens, the call drops every prefix whose first page has this salt.
- * Sequences keep their pages.
+ * and all pages that continue them. If the query has no tokens, the call drops every prefix whose first page has this salt
+ * and adapter. Sequences keep their pages.
  *   query  borrowed, tokens included
  *   pages  nullable: filled with the number of pages that the index released
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of released pages.
+ * Errors: OUT_OF_RANGE (a field of the query). Threads: any. The cost grows with the number of released pages.
  * Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *query, int64_t *pages, kvc_error *error);
 
@@ -2309,7 +2320,7 @@ KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, i
  *   query         borrowed, tokens included
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
- * Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority or time_to_live). Threads: any. Since 0.1. */
+ * Errors: OUT_OF_RANGE (a field of the query, priority or time_to_live). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_prefix_set_priority(kvc_cache *cache, const kvc_prefix_query *query, int32_t priority,
                                            int64_t time_to_live, kvc_error *error);
 
@@ -2326,7 +2337,7 @@ KVC_API kvc_status kvc_prefix_set_session_priority(kvc_cache *cache, uint64_t se
  *   query  borrowed, tokens included
  *   hit    nullable: filled with what is pinned
  *   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of pages. Since 0.1. */
+ * Errors: OUT_OF_RANGE (a field of the query). Threads: any. The cost grows with the number of pages. Since 0.1. */
 KVC_API kvc_status kvc_prefix_pin(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit, uint64_t *pin,
                                   kvc_error *error);
 
@@ -2412,8 +2423,8 @@ KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, 
  * from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index.
  *
  *   Pages     Events name whole pages by their keys (section 13). A salt that is not 0 goes into a key as 8 bytes,
- *             little-endian. Each group has its own events for a page. A recurrent group has events only for states at the
- *             end of a whole page.
+ *             little-endian. Only messages name the adapter and the media of a page. Each group has its own events for a page.
+ *             A recurrent group has events only for states at the end of a whole page.
  *   Bytes     Instead of records, a call can write one message in the format of vLLM's consumers: docs/reference/events.md.
  * In a cache whose events_capacity is 0, every call of this section returns UNSUPPORTED. */
 

@@ -11,7 +11,18 @@ from script import Op
 Expected = dict[str, Any]
 
 
-def common(a: list[int], b: list[int]) -> int:
+Token = tuple[int, str, tuple[int, int, str] | None]  # its id, the adapter, and the media span that has it
+
+
+def prompt(op: Op) -> list[Token]:
+    adapter, hashes = op.words.get("adapter", ""), op.words.get("media_hashes", "")
+    places = zip(op.integers("media_begins"), op.integers("media_tokens"))
+    spans = [(begin, n, hashes[64 * i : 64 * i + 64]) for i, (begin, n) in enumerate(places)]
+    return [(token, adapter, next((s for s in spans if s[0] <= at < s[0] + s[1]), None))
+            for at, token in enumerate(op.integers("prompt"))]  # fmt: skip
+
+
+def common(a: list[Token], b: list[Token]) -> int:
     """How many first elements are equal."""
     return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
@@ -20,7 +31,7 @@ def common(a: list[int], b: list[int]) -> int:
 class Published:
     """What a publish added to the prefix index, held by a sequence that the script does not see."""
 
-    tokens: list[int]
+    tokens: list[Token]
     salt: int
     session: int
     sequence: Sequence
@@ -50,7 +61,7 @@ class PrefixReplay:
                 entry.cut(0)
 
     def op_publish_prefix(self, op: Op) -> Expected:
-        tokens, cache = op.integers("prompt"), self.cache(op)
+        tokens, cache = prompt(op), self.cache(op)
         hidden = cache.fork(self.sequence(op), len(tokens))
         cache.sequences.remove(hidden)
         self.published.append(Published(tokens, op.integer("salt"), op.integer("session"), hidden))
@@ -58,7 +69,7 @@ class PrefixReplay:
         return {"known": str(len(tokens))}
 
     def found(self, op: Op) -> tuple[int, Sequence | None]:
-        tokens, best = op.integers("prompt"), (0, None)
+        tokens, best = prompt(op), (0, None)
         for entry in self.published:
             if entry.salt == op.integer("salt") and entry.sequence.cache is self.cache(op):
                 same = min(common(entry.tokens, tokens), len(tokens) - ("allow_all" not in op.words))
@@ -83,7 +94,7 @@ class PrefixReplay:
     def op_add_tier(self, op: Op) -> None:
         self.directories[op.integer("cache")] = (op.words.get("directory", f"memory of {op.integer('cache')}"), op)
 
-    def store_prefix(self, op: Op, tokens: list[int]) -> None:
+    def store_prefix(self, op: Op, tokens: list[Token]) -> None:
         cache, (directory, tier) = self.cache(op), self.directories.get(op.integer("cache"), ("", op))
         whole = len(tokens) // cache.page_size * cache.page_size
         if not directory or "keep_private" in op.words or "store" in tier.words or len(tokens) < tier.integer("min_tokens"):
@@ -94,7 +105,7 @@ class PrefixReplay:
         cache.free(kept)
 
     def op_load_prefix(self, op: Op) -> Expected:
-        cache, tokens, found = self.cache(op), op.integers("prompt"), self.found(op)[0]
+        cache, tokens, found = self.cache(op), prompt(op), self.found(op)[0]
         end, best = 0, None
         for entry in self.stored.get(self.directories[op.integer("cache")][0], []):
             same = common(entry.tokens, tokens) // cache.page_size * cache.page_size
@@ -117,7 +128,7 @@ class PrefixReplay:
     op_resume = op_suspend
 
     def op_drop_prefix(self, op: Op) -> None:
-        tokens, size = op.integers("prompt"), self.cache(op).page_size
+        tokens, size = prompt(op), self.cache(op).page_size
         for entry in self.published:
             if entry.sequence.cache is self.cache(op) and entry.tokens[: len(tokens)] == tokens:
                 entry.cut((len(tokens) - 1) // size * size)

@@ -711,13 +711,19 @@ func (s *kvcPlanArgs) init() {
 }
 
 type kvcPrefixQuery struct {
-	_          structs.HostLayout
-	structSize uint32
-	flags      uint32
-	tokens     *int32
-	numTokens  int64
-	salt       uint64
-	saltBegin  int64
+	_            structs.HostLayout
+	structSize   uint32
+	flags        uint32
+	tokens       *int32
+	numTokens    int64
+	salt         uint64
+	saltBegin    int64
+	adapter      *uint8
+	adapterBytes int64
+	numMedia     int64
+	mediaBegins  *int64
+	mediaTokens  *int64
+	mediaHashes  *uint8
 }
 
 func (s *kvcPrefixQuery) init() {

@@ -25,18 +25,22 @@ type PageKeysArgs struct {
 	Media       []MediaSpan // by position, without overlap
 }
 
+// mediaArrays is the arrays that C reads media spans from.
+func mediaArrays(media []MediaSpan) (begins, lengths []int64, hashes []byte) {
+	for _, span := range media {
+		begins, lengths = append(begins, span.Begin), append(lengths, span.Tokens)
+		hashes = append(hashes, span.Hash[:]...)
+	}
+	return begins, lengths, hashes
+}
+
 // PageKeys computes the keys of all whole pages of a token array. docs/reference/keys.md says what they cover.
 func PageKeys(args PageKeysArgs) ([]PageKey, error) {
 	l, err := load()
 	if err != nil {
 		return nil, err
 	}
-	begins, lengths := make([]int64, len(args.Media)), make([]int64, len(args.Media))
-	hashes := make([]byte, 0, 32*len(args.Media))
-	for i, span := range args.Media {
-		begins[i], lengths[i] = span.Begin, span.Tokens
-		hashes = append(hashes, span.Hash[:]...)
-	}
+	begins, lengths, hashes := mediaArrays(args.Media)
 	var keys []PageKey
 	if args.PageSize > 0 {
 		keys = make([]PageKey, len(args.Tokens)/args.PageSize)

@@ -380,6 +380,12 @@ var layoutOfStructs = []layoutOfStruct{
 		{"num_tokens", unsafe.Offsetof(kvcPrefixQuery{}.numTokens), unsafe.Sizeof(kvcPrefixQuery{}.numTokens)},
 		{"salt", unsafe.Offsetof(kvcPrefixQuery{}.salt), unsafe.Sizeof(kvcPrefixQuery{}.salt)},
 		{"salt_begin", unsafe.Offsetof(kvcPrefixQuery{}.saltBegin), unsafe.Sizeof(kvcPrefixQuery{}.saltBegin)},
+		{"adapter", unsafe.Offsetof(kvcPrefixQuery{}.adapter), unsafe.Sizeof(kvcPrefixQuery{}.adapter)},
+		{"adapter_bytes", unsafe.Offsetof(kvcPrefixQuery{}.adapterBytes), unsafe.Sizeof(kvcPrefixQuery{}.adapterBytes)},
+		{"num_media", unsafe.Offsetof(kvcPrefixQuery{}.numMedia), unsafe.Sizeof(kvcPrefixQuery{}.numMedia)},
+		{"media_begins", unsafe.Offsetof(kvcPrefixQuery{}.mediaBegins), unsafe.Sizeof(kvcPrefixQuery{}.mediaBegins)},
+		{"media_tokens", unsafe.Offsetof(kvcPrefixQuery{}.mediaTokens), unsafe.Sizeof(kvcPrefixQuery{}.mediaTokens)},
+		{"media_hashes", unsafe.Offsetof(kvcPrefixQuery{}.mediaHashes), unsafe.Sizeof(kvcPrefixQuery{}.mediaHashes)},
 	}},
 	{"kvc_prefix_hit", unsafe.Sizeof(kvcPrefixHit{}), unsafe.Alignof(kvcPrefixHit{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcPrefixHit{}.structSize), unsafe.Sizeof(kvcPrefixHit{}.structSize)},

@@ -2,10 +2,12 @@ package kvcache
 
 // PrefixQuery is tokens, and what their K and V follow from besides the tokens before them.
 type PrefixQuery struct {
-	Tokens    []int32 // any numbers; C reads the slice during the call alone
-	Salt      uint64  // tokens under different salts never match; 0 = no salt
-	SaltBegin int64   // the salt holds from the page that contains this token on: tenants can share the tokens before it
-	AllowAll  bool    // MatchPrefix and AttachPrefix may find all tokens. Else one less: the logits of the last one are needed
+	Tokens    []int32     // any numbers; C reads the slices during the call alone
+	Salt      uint64      // tokens under different salts never match; 0 = no salt
+	SaltBegin int64       // the salt holds from the page that contains this token on: tenants can share the tokens before it
+	Adapter   []byte      // name of a LoRA adapter or the like: tokens under different adapters never match; empty: none
+	Media     []MediaSpan // by position, without overlap. Tokens match up to the first difference of the media
+	AllowAll  bool        // MatchPrefix and AttachPrefix may find all tokens. Else one less: the logits of the last one are needed
 }
 
 // PrefixHit is what the prefix index holds of a query.
@@ -76,7 +78,7 @@ func (c *Cache) PublishPrefix(sequence Seq, query PrefixQuery, options PrefixOpt
 }
 
 // DropPrefix forgets every published prefix that begins with the query's tokens: their last page and all that continues it.
-// Without tokens it forgets all that was published with the salt from the first page on. It returns how many pages the
+// Without tokens it forgets all that was published with the salt and the adapter from the first page on. It returns how many pages the
 // index gave back. Sequences keep their pages.
 func (c *Cache) DropPrefix(query PrefixQuery) (pages int64, err error) {
 	err = c.withQuery("Cache.DropPrefix", query, func(l *library, a *arena, cache uintptr) Status {
@@ -151,7 +153,7 @@ func (c *Cache) SetTime(now int64) error {
 	return a.check(h.lib.cacheSetTime(a, h.address, now))
 }
 
-// withQuery makes a call that reads a.query. The tokens are pinned during the call.
+// withQuery makes a call that reads a.query. Its slices are pinned during the call.
 func (c *Cache) withQuery(function string, query PrefixQuery, call func(*library, *arena, uintptr) Status) error {
 	a, h, err := c.enter(function)
 	if err != nil {
@@ -162,9 +164,13 @@ func (c *Cache) withQuery(function string, query PrefixQuery, call func(*library
 	q.init()
 	q.flags, q.salt, q.saltBegin = flag(query.AllowAll, kvcPrefixAllowAll), query.Salt, query.SaltBegin
 	q.tokens, q.numTokens = address(a, query.Tokens), int64(len(query.Tokens))
+	q.adapter, q.adapterBytes = address(a, query.Adapter), int64(len(query.Adapter))
+	begins, lengths, hashes := mediaArrays(query.Media)
+	q.mediaBegins, q.mediaTokens, q.mediaHashes = address(a, begins), address(a, lengths), address(a, hashes)
+	q.numMedia = int64(len(begins))
 	a.hit.init()
 	status := call(h.lib, a, h.address)
-	q.init() // it no longer points to the caller's tokens
+	q.init() // it no longer points to the caller's slices
 	return a.check(status)
 }
 

@@ -123,6 +123,25 @@ func TestSaltsAreApart(t *testing.T) {
 	}
 }
 
+func TestAdaptersAndMediaAreApart(t *testing.T) {
+	cache := newCache(t, remembering)
+	of := func(adapter string, hash byte) PrefixQuery {
+		return PrefixQuery{Tokens: tokensFrom(1, 12), Adapter: []byte(adapter), AllowAll: true,
+			Media: []MediaSpan{{Begin: 5, Tokens: 3, Hash: [32]byte{31: hash}}, {Begin: 20, Tokens: 2}}}
+	}
+	publish(t, cache, of("sql", 1), PrefixOptions{})
+	for query, want := range []int64{12, 5, 0, 0} {
+		asked := []PrefixQuery{of("sql", 1), of("sql", 2), of("s", 1), {Tokens: tokensFrom(1, 12)}}[query]
+		if hit := must(cache.MatchPrefix(asked))(t); hit.Tokens != want {
+			t.Errorf("%d: %+v", query, hit)
+		}
+	}
+	wrong := of("", 1)
+	wrong.Media[1].Begin = 7
+	_, err := cache.MatchPrefix(wrong)
+	refused(t, err, ErrOutOfRange, "Media")
+}
+
 func TestPinProtectsFromEviction(t *testing.T) {
 	cache, query := newCache(t, fourPages), PrefixQuery{Tokens: tokensFrom(1, 8)}
 	publish(t, cache, query, PrefixOptions{})

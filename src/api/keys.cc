@@ -1,26 +1,13 @@
 // Section 13 of the header: page keys.
-#include "api/boundary.h"
+#include "api/key_inputs.h"
 #include "base/limits.h"
-#include "keys/page_key.h"
 
 using namespace kvc;
 using namespace kvc::api;
 
 namespace {
 
-// The largest page_size, in tokens, and the largest size of an adapter or a salt, in bytes.
-constexpr int64_t kMaxPageSize = int64_t{1} << 20, kMaxText = int64_t{1} << 20;
-
-Status check_range(int64_t value, const char* name, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %" PRId64 " is not in %" PRId64 "..%" PRId64, name, value, least,
-                       most);
-}
-
-// Checks that `array` is not NULL if it must have elements.
-Status check_needed(int64_t size, const void* array, const char* name) {
-  return size == 0 ? Status() : check_not_null(array, name);
-}
+constexpr int64_t kMaxPageSize = int64_t{1} << 20;  // in tokens
 
 Status check_place(const kvc_page_keys_args& args) {
   KVC_TRY(check_range(args.num_tokens, "num_tokens", 0, kMaxLength));
@@ -34,26 +21,6 @@ Status check_place(const kvc_page_keys_args& args) {
   if (args.begin > 0 && args.parent == nullptr) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "begin %" PRId64 " needs parent, the key of the page before it",
                          args.begin);
-  }
-  return Status();
-}
-
-// Copies the media spans, because another thread may change the caller's arrays.
-Status read_media(const kvc_page_keys_args& args, std::vector<MediaSpan>* media) {
-  KVC_TRY(check_range(args.num_media, "num_media", 0, kMaxLength));
-  KVC_TRY(check_needed(args.num_media, args.media_begins, "media_begins"));
-  KVC_TRY(check_needed(args.num_media, args.media_tokens, "media_tokens"));
-  KVC_TRY(check_needed(args.num_media, args.media_hashes, "media_hashes"));
-  int64_t end = 0;  // end of the previous span
-  for (int64_t i = 0; i < args.num_media; ++i) {
-    MediaSpan span = {.begin = read_once(args.media_begins + i), .tokens = read_once(args.media_tokens + i)};
-    std::memcpy(span.hash.data(), args.media_hashes + i * kPageKeyBytes, span.hash.size());
-    if (Status status = check_range(span.begin, "media_begins", end, 2 * kMaxLength); !status.ok())
-      return std::move(status).at(i);
-    if (Status status = check_range(span.tokens, "media_tokens", 1, kMaxLength); !status.ok())
-      return std::move(status).at(i);
-    end = span.begin + span.tokens;
-    media->push_back(span);
   }
   return Status();
 }
@@ -73,7 +40,7 @@ kvc_status kvc_page_keys(const kvc_page_keys_args* args, uint8_t* keys, kvc_erro
     KVC_TRY(check_needed(known.salt_bytes, known.salt, "salt"));
     if (known.parent == nullptr) KVC_TRY(check_not_null(known.fingerprint, "fingerprint"));
     std::vector<MediaSpan> media;
-    KVC_TRY(read_media(known, &media));
+    KVC_TRY(read_media(MediaArrays(known), &media));
     KVC_TRY(check_needed(known.num_tokens / known.page_size, keys, "keys"));
 
     KeyedTokens in = {.adapter = span_of(known.adapter, known.adapter_bytes),

@@ -1,5 +1,5 @@
 // Section 12 of the header: the prefix index. Also kvc_prefix_load of section 16.
-#include "api/boundary.h"
+#include "api/key_inputs.h"
 #include "base/limits.h"
 
 using namespace kvc;
@@ -7,7 +7,19 @@ using namespace kvc::api;
 
 namespace {
 
-// Calls body(cache, query) with a query that was checked, and whose tokens were copied.
+// Checks and copies the adapter and the media of a query. Gives no context if it has neither.
+Status read_context(const kvc_prefix_query& query, ContextRef* context) {
+  KVC_TRY(check_range(query.adapter_bytes, "adapter_bytes", 0, kMaxText));
+  KVC_TRY(check_needed(query.adapter_bytes, query.adapter, "adapter"));
+  std::vector<MediaSpan> media;
+  KVC_TRY(read_media(MediaArrays(query), &media));
+  if (query.adapter_bytes == 0 && media.empty()) return Status();
+  const std::span<const uint8_t> adapter = span_of(query.adapter, query.adapter_bytes);
+  *context = ContextRef(new PrefixContext({adapter.begin(), adapter.end()}, std::move(media)));
+  return Status();
+}
+
+// Calls body(cache, query) with a query that was checked, and whose arrays were copied.
 template <class Body>
 kvc_status query_call(const char* function, kvc_cache* cache, const kvc_prefix_query* query, kvc_error* error,
                       Body body) {
@@ -25,9 +37,11 @@ kvc_status query_call(const char* function, kvc_cache* cache, const kvc_prefix_q
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "salt_begin %" PRId64 " is negative", known.salt_begin);
     }
     KVC_TRY(check_array(known.num_tokens, known.tokens, "tokens"));
+    ContextRef context;
+    KVC_TRY(read_context(known, &context));
     const CallArray tokens(known.num_tokens > 0 ? known.tokens : nullptr, known.num_tokens);
-    return body(c,
-                PrefixQuery{{tokens.span(), known.salt, known.salt_begin}, (known.flags & KVC_PREFIX_ALLOW_ALL) != 0});
+    return body(c, PrefixQuery{{tokens.span(), known.salt, known.salt_begin, context.get()},
+                               (known.flags & KVC_PREFIX_ALLOW_ALL) != 0});
   });
 }
 

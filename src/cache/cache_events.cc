@@ -15,18 +15,13 @@ namespace {
 // number of events that read() puts into one message. A message of snapshot() has every page of the index.
 constexpr uint64_t kChunkEvents = 1024, kMessageEvents = 4096;
 
-// Memory of the caller, to which events are copied.
-struct EventBuffer {
-  std::span<kvc_event> events;
-  std::span<int32_t> tokens;  // [events, page_size], or empty
-};
-
 // Copies the events with the numbers [begin, begin + count) to `out`, the first one to index `at`. All these events
 // must be in the ring.
 void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const EventBuffer& out, size_t at) {
   const auto size = static_cast<size_t>(ring.page_size());
   for (uint64_t i = 0; i < count; ++i, ++at) {
     out.events[at] = ring.at(begin + i);
+    if (!out.contexts.empty()) out.contexts[at] = ContextRef(ring.context(begin + i));
     if (out.tokens.empty()) continue;
     const std::span<const int32_t> tokens = ring.tokens(begin + i);
     std::copy(tokens.begin(), tokens.end(), out.tokens.subspan(at * size).begin());
@@ -73,11 +68,10 @@ MessageFormat CacheEvents::message_format(const kvc_events_args& args) const {
   return format;
 }
 
-// Copies events until `events` is full, or no newer event exists. The first one is event number `next` or, if the ring
-// no longer has this event, the oldest event in the ring. Releases the lock between chunks. If the next events were
-// overwritten meanwhile, stops before them.
-Status CacheEvents::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
-                                    kvc_events_range* range) {
+// Copies events until `out.events` is full, or no newer event exists. The first one is event number `next` or, if the
+// ring no longer has this event, the oldest event in the ring. Releases the lock between chunks. If the next events
+// were overwritten meanwhile, stops before them.
+Status CacheEvents::copy_new_events(uint64_t next, const EventBuffer& out, kvc_events_range* range) {
   for (;;) {
     MutexLock lock(core_.mutex);
     KVC_TRY(check_events());
@@ -91,9 +85,9 @@ Status CacheEvents::copy_new_events(uint64_t next, std::span<kvc_event> events, 
     if (range->count == 0) range->begin = range->end = std::max(next, ring.oldest());
     if (range->end < ring.oldest()) return Status();  // the next events were overwritten meanwhile
     const auto copied = static_cast<size_t>(range->count);
-    const uint64_t count = std::min({ring.newest() - range->end, kChunkEvents, uint64_t{events.size() - copied}});
+    const uint64_t count = std::min({ring.newest() - range->end, kChunkEvents, uint64_t{out.events.size() - copied}});
     if (count == 0) return Status();
-    copy_events(ring, range->end, count, {events, tokens}, copied);
+    copy_events(ring, range->end, count, out, copied);
     range->end += count;
     range->count += static_cast<int64_t>(count);
   }
@@ -103,18 +97,19 @@ Status CacheEvents::read(const kvc_events_args& args, kvc_events_range* range) {
   const auto size = static_cast<size_t>(core_.geometry.page_size);
   if (args.bytes == nullptr) {
     const auto capacity = static_cast<size_t>(args.events == nullptr ? 0 : args.capacity);
-    return copy_new_events(args.next, {args.events, capacity},
-                           {args.tokens, args.tokens == nullptr ? 0 : capacity * size}, range);
+    return copy_new_events(
+        args.next, {{args.events, capacity}, {args.tokens, args.tokens == nullptr ? 0 : capacity * size}, {}}, range);
   }
   const auto bytes = static_cast<uint64_t>(args.capacity_bytes);
   const uint64_t most = std::min(kMessageEvents, bytes / sizeof(uint64_t) + 1);  // an event needs more than 8 bytes
   EventList list;
   list.events.resize(most);
+  list.contexts.resize(most);
   list.tokens.resize(most * size);
-  KVC_TRY(copy_new_events(args.next, list.events, list.tokens, range));
+  KVC_TRY(copy_new_events(args.next, {list.events, list.tokens, list.contexts}, range));
   if (range->count == 0) return Status();
-  const std::span<const kvc_event> events = std::span(list.events).first(static_cast<size_t>(range->count));
-  const MessageSize message = write_message(message_format(args), events, list.tokens, {args.bytes, bytes});
+  list.events.resize(static_cast<size_t>(range->count));
+  const MessageSize message = write_message(message_format(args), list, {args.bytes, bytes});
   if (message.events == 0) {
     return Status::error(KVC_ERROR_BUFFER_TOO_SMALL,
                          "a message with one event has %zu bytes, capacity_bytes is %" PRIu64, message.bytes, bytes)
@@ -150,11 +145,11 @@ Status CacheEvents::snapshot(const kvc_events_args& args, kvc_events_range* rang
   const MessageFormat format = message_format(args);
   MessageSize message;
   if (args.bytes != nullptr) {
-    message = write_message(format, list.events, list.tokens, {args.bytes, static_cast<size_t>(args.capacity_bytes)});
+    message = write_message(format, list, {args.bytes, static_cast<size_t>(args.capacity_bytes)});
   }
   const bool fits =
       args.bytes != nullptr && message.events == list.events.size() && message.bytes <= uint64_t(args.capacity_bytes);
-  if (!fits) message = write_message(format, list.events, list.tokens, {}, true);
+  if (!fits) message = write_message(format, list, {}, true);
   range->num_bytes = static_cast<int64_t>(message.bytes);
   if (args.bytes == nullptr || fits) return Status();
   return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "a message of %zu bytes does not fit in capacity_bytes %" PRId64,

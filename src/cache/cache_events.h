@@ -14,6 +14,13 @@
 
 namespace kvc {
 
+// Memory to which events are copied.
+struct EventBuffer {
+  std::span<kvc_event> events;
+  std::span<int32_t> tokens;       // [events, page_size], or empty
+  std::span<ContextRef> contexts;  // [events], or empty
+};
+
 class CacheEvents {
  public:
   explicit CacheEvents(CacheCore* core) : core_(*core) {}
@@ -26,8 +33,7 @@ class CacheEvents {
  private:
   Status check_events() const KVC_REQUIRES(core_.mutex);
   MessageFormat message_format(const kvc_events_args& args) const;
-  Status copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
-                         kvc_events_range* range);
+  Status copy_new_events(uint64_t next, const EventBuffer& out, kvc_events_range* range);
 
   CacheCore& core_;
   std::unique_ptr<EventLog> log_ KVC_GUARDED_BY(core_.mutex);  // null if events_capacity is 0

@@ -1,4 +1,4 @@
-// The tokens and the salt that name a prefix.
+// The tokens, the salt and the context that name a prefix.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace kvc {
 
-// A kvc_prefix_query whose tokens were copied.
+// A kvc_prefix_query whose arrays were copied.
 struct PrefixQuery {
   TokenRuns::Key key;
   bool allow_all = false;  // KVC_PREFIX_ALLOW_ALL
@@ -21,14 +21,15 @@ struct KeyedQuery {
   std::shared_ptr<const std::vector<int32_t>> tokens;
   uint64_t salt = 0;
   int64_t salt_begin = 0;
+  ContextRef context;
   std::vector<PageKey> keys;  // [whole pages]
 
-  // Returns the first `count` tokens with the salt, as a key of the prefix index.
+  // Returns the first `count` tokens with the salt and the context, as a key of the prefix index.
   TokenRuns::Key key(int64_t count) const noexcept {
-    return {std::span(*tokens).first(static_cast<size_t>(count)), salt, salt_begin};
+    return {std::span(*tokens).first(static_cast<size_t>(count)), salt, salt_begin, context.get()};
   }
   // The same for all tokens.
-  TokenRuns::Key key() const noexcept { return {*tokens, salt, salt_begin}; }
+  TokenRuns::Key key() const noexcept { return {*tokens, salt, salt_begin, context.get()}; }
   int64_t num_blocks() const noexcept { return static_cast<int64_t>(keys.size()); }
 };
 

@@ -33,6 +33,7 @@ KeyedQuery TierJobs::keyed(const PrefixQuery& query) const {
   keyed.tokens = std::make_shared<const std::vector<int32_t>>(key.tokens.begin(), key.tokens.end());
   keyed.salt = key.salt;
   keyed.salt_begin = key.salt_begin;
+  keyed.context = ContextRef(key.context);
   const int64_t page_size = core_.geometry.page_size;
   keyed.keys.resize(key.tokens.size() / static_cast<size_t>(page_size));
   uint8_t salt[8];
@@ -41,6 +42,8 @@ KeyedQuery TierJobs::keyed(const PrefixQuery& query) const {
   in.fingerprint = *core_.geometry.fingerprint;
   if (key.salt != 0) in.salt = salt;
   in.salt_begin = key.salt_begin;
+  in.adapter = PrefixContext::adapter_of(key.context);
+  in.media = PrefixContext::media_of(key.context);
   in.page_size = page_size;
   in.tokens = *keyed.tokens;
   static_assert(sizeof(PageKey) == kPageKeyBytes);

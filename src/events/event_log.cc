@@ -31,7 +31,7 @@ kvc_event clear_event() noexcept {
 }  // namespace
 
 void EventLog::stored(const NamedPage& page) noexcept {
-  index_.read_block(page.block, ring_.add(event_of(page, KVC_EVENT_STORED, ring_.page_size())));
+  index_.read_block(page.block, ring_.add(event_of(page, KVC_EVENT_STORED, ring_.page_size()), page.context));
 }
 
 void EventLog::removed(const NamedPage& page) noexcept {
@@ -49,10 +49,12 @@ void EventLog::list_pages(bool after_clear, EventList* out) const {
   size_t count = after_clear ? 1 : 0;
   index_.for_each_named([&](const NamedPage&) { ++count; });
   out->events.reserve(count);
+  out->contexts.resize(count);
   out->tokens.resize(count * size);
   if (after_clear) out->events.push_back(clear_event());
   index_.for_each_named([&](const NamedPage& page) {
     index_.read_block(page.block, std::span(out->tokens).subspan(out->events.size() * size, size));
+    out->contexts[out->events.size()] = ContextRef(page.context);
     out->events.push_back(event_of(page, KVC_EVENT_STORED, ring_.page_size()));
   });
 }

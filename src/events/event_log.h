@@ -12,10 +12,11 @@
 
 namespace kvc {
 
-// Events, and the tokens of their pages: [events.size(), page_size]. The tokens of an event that is not
-// KVC_EVENT_STORED are 0.
+// Events, with the contexts and the tokens of their pages: [events.size()] and [events.size(), page_size]. An event
+// that is not KVC_EVENT_STORED has no context, and its tokens are 0.
 struct EventList {
   std::vector<kvc_event> events;
+  std::vector<ContextRef> contexts;
   std::vector<int32_t> tokens;
 };
 

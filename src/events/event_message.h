@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kvcache.h"
+#include "events/event_log.h"
 #include "sequence/group_rules.h"
 
 namespace kvc {
@@ -34,9 +34,9 @@ struct MessageSize {
   size_t bytes = 0;   // bytes of the message; if `events` is 0, bytes of a message with only the first event
 };
 
-// Writes a message with the first events, as many as fit in `out`. tokens: [events, page_size]. If `measure` is set,
-// the result counts all events, even if they do not fit.
-MessageSize write_message(const MessageFormat& format, std::span<const kvc_event> events,
-                          std::span<const int32_t> tokens, std::span<uint8_t> out, bool measure = false);
+// Writes a message with the first events, as many as fit in `out`. If `measure` is set, the result counts all events,
+// even if they do not fit.
+MessageSize write_message(const MessageFormat& format, const EventList& list, std::span<uint8_t> out,
+                          bool measure = false);
 
 }  // namespace kvc

@@ -35,9 +35,12 @@ class MsgpackWriter {
     put_big(0xD2, static_cast<uint32_t>(value), 4);
   }
   void put_float(double value) noexcept { put_big(0xCB, std::bit_cast<uint64_t>(value), 8); }
-  // `text` has at most 31 bytes.
   void put_text(std::string_view text) noexcept {
-    put_byte(static_cast<uint8_t>(0xA0 | text.size()));
+    if (text.size() < 32) {
+      put_byte(static_cast<uint8_t>(0xA0 | text.size()));
+    } else {
+      put_big(0xDB, text.size(), 4);
+    }
     put_bytes(text.data(), text.size());
   }
   // `bytes` has at most 255 bytes.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <span>
 
@@ -27,6 +28,7 @@ struct MediaSpan {
   int64_t begin = 0;   // position of the span's first token in the sequence
   int64_t tokens = 0;  // length of the span, > 0
   PageKey hash = {};   // hash of the medium, and of all that changes how the model reads the medium
+  auto operator<=>(const MediaSpan&) const = default;
 };
 
 // The tokens of a sequence: all tokens, or those from the start of a page on.

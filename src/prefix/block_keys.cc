@@ -26,14 +26,14 @@ void BlockKeys::compute_next() noexcept {
   const int64_t count = std::min(kAhead, whole - index_);
   const KeyedTokens in = {
       .fingerprint = fingerprint_,
-      .adapter = {},
+      .adapter = PrefixContext::adapter_of(key_.context),
       .salt = bytes_of(key_.salt),
       .salt_begin = key_.salt_begin,
       .parent = index_ > 0 ? parent_.data() : nullptr,
       .begin = index_ * page_size_,
       .page_size = page_size_,
       .tokens = key_.tokens.subspan(static_cast<size_t>(index_ * page_size_), static_cast<size_t>(count * page_size_)),
-      .media = {}};
+      .media = PrefixContext::media_in(key_.context, index_ * page_size_, (index_ + count) * page_size_)};
   ready_ = 0;
   ready_end_ = page_keys(in, next_[0].data());
 }
@@ -45,18 +45,18 @@ void BlockKeys::assign(int32_t block) noexcept {
   ++index_;
 }
 
-PageKey BlockKeys::compute(const PageKey* parent, std::span<const int32_t> tokens, uint64_t salt,
-                           bool begins_salt) const noexcept {
-  const int64_t begin = parent != nullptr ? page_size_ : 0;  // the key depends only on whether `begin` is 0
+PageKey BlockKeys::compute(const PageKey* parent, int64_t index, std::span<const int32_t> tokens, uint64_t salt,
+                           const PrefixContext* context) const noexcept {
+  const int64_t begin = index * page_size_;
   const KeyedTokens in = {.fingerprint = fingerprint_,
-                          .adapter = {},
-                          .salt = begins_salt ? bytes_of(salt) : std::span<const uint8_t>(),
+                          .adapter = PrefixContext::adapter_of(context),
+                          .salt = bytes_of(salt),
                           .salt_begin = begin,
                           .parent = parent != nullptr ? parent->data() : nullptr,
                           .begin = begin,
                           .page_size = page_size_,
                           .tokens = tokens,
-                          .media = {}};
+                          .media = PrefixContext::media_in(context, begin, begin + page_size_)};
   PageKey key;
   page_keys(in, key.data());
   return key;

@@ -27,15 +27,15 @@ class BlockKeys {
 
   // Call it before `assign`. The next calls of `assign` must be for block `index` of the key and the blocks after it,
   // in this order. before: id of block `index` - 1 of the key; -1 if `index` is 0. The tokens of the key must exist
-  // until the last `assign`.
+  // until the last `assign`, and its context too.
   void start(const TokenRuns::Key& key, int64_t index, int32_t before) noexcept;
   // Sets the key of the next whole block, whose id is `block`.
   void assign(int32_t block) noexcept;
 
-  // Computes the key of one page with these tokens, for checks. parent: the key of the page before it; null for the
-  // first page. begins_salt: true if this is the first page, or if the page before it has another salt.
-  PageKey compute(const PageKey* parent, std::span<const int32_t> tokens, uint64_t salt,
-                  bool begins_salt) const noexcept;
+  // Computes the key of page `index` of a sequence, for checks. parent: the key of the page before it; null for the
+  // first page. salt: the salt that begins at this page; 0 if none does.
+  PageKey compute(const PageKey* parent, int64_t index, std::span<const int32_t> tokens, uint64_t salt,
+                  const PrefixContext* context) const noexcept;
 
  private:
   static constexpr int64_t kAhead = 32;  // largest number of pages in one call of page_keys
@@ -46,7 +46,7 @@ class BlockKeys {
   LazyArray<PageKey> keys_;  // [max_blocks]
   PageKey fingerprint_;
 
-  TokenRuns::Key key_;   // the tokens and the salt whose blocks get page keys
+  TokenRuns::Key key_;   // the tokens, the salt and the context whose blocks get page keys
   int64_t index_ = 0;    // number of the block of key_ that the next `assign` gets
   PageKey parent_ = {};  // page key of block index_ - 1, if index_ > 0
   // Page keys that were computed ahead. Entries [ready_, ready_end_) are the keys of the blocks from index_ on.

@@ -1,6 +1,7 @@
 #include "prefix/prefix_index.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 
@@ -34,6 +35,10 @@ PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64
       tails_(max_checkpoints * page_size),
       state_pages_(max_checkpoints * num_groups()),
       checkpoints_of_(has_states() ? max_blocks + 1 : 0) {}
+
+PrefixIndex::~PrefixIndex() {
+  for (int32_t c = 0; c < fresh_checkpoint_; ++c) PrefixContext::release(checkpoints_[c].context);
+}
 
 int64_t PrefixIndex::bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
                                   bool with_keys) noexcept {
@@ -146,6 +151,17 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   return position;
 }
 
+// Returns whether the tokens of a checkpoint between the end of block `blocks` - 1 and its position are those of the
+// key.
+bool PrefixIndex::has_tail(int32_t checkpoint, const TokenRuns::Key& key, int64_t blocks) const noexcept {
+  const Checkpoint& c = checkpoints_[checkpoint];
+  const int64_t begin = blocks * runs_.page_size(), end = begin + c.tail;
+  const auto tail = key.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(c.tail));
+  return c.tail == 0 || (c.salt == runs_.salt_of(key, blocks) && compare_adapters(c.context, key.context) == 0 &&
+                         same_media_end(c.context, key.context, begin, end) == end &&
+                         std::equal(tail.begin(), tail.end(), tails_.data() + checkpoint * runs_.page_size()));
+}
+
 // Finds the checkpoint with the largest position up to `position` on the path of the key, whose blocks are in
 // matched_blocks_. Sets *at to the position of the checkpoint. Returns -1, and sets *at to 0, if there is none.
 int32_t PrefixIndex::find_checkpoint(const TokenRuns::Key& key, int64_t position, int64_t* at) const noexcept {
@@ -157,9 +173,7 @@ int32_t PrefixIndex::find_checkpoint(const TokenRuns::Key& key, int64_t position
     for (int32_t c = checkpoints_of_[block] - 1; c >= 0; c = checkpoints_[c].next) {
       const Checkpoint& checkpoint = checkpoints_[c];
       if (begin + checkpoint.tail > position || (best >= 0 && checkpoint.tail <= checkpoints_[best].tail)) continue;
-      if (checkpoint.tail > 0 && checkpoint.salt != runs_.salt_of(key, blocks)) continue;
-      const auto tail = key.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(checkpoint.tail));
-      if (std::equal(tail.begin(), tail.end(), tails_.data() + c * size)) best = c;
+      if (has_tail(c, key, blocks)) best = c;
     }
     if (best < 0) continue;
     *at = begin + checkpoints_[best].tail;
@@ -272,15 +286,17 @@ void PrefixIndex::read_own(const PublishedPages& sequence, size_t blocks) noexce
   }
 }
 
-// Adds a block after the last block of a run: at the end of the run, or as a new child of the run. Returns the run of
-// the block.
-int32_t PrefixIndex::extend(int32_t run, uint64_t salt, std::span<const int32_t> tokens, const Terms& terms) noexcept {
+// Adds block `index` of the key after the last block of a run: at the end of the run, or as a new child of the run.
+// Returns the run of the block.
+int32_t PrefixIndex::extend(int32_t run, const TokenRuns::Key& key, int64_t index, const Terms& terms) noexcept {
+  const uint64_t salt = runs_.salt_of(key, index);
+  const std::span<const int32_t> tokens = runs_.tokens_of(key, index);
   const bool grows = run != TokenRuns::kRoot && runs_.is_leaf(run) && runs_.num_blocks(run) < TokenRuns::kRunBlocks &&
                      runs_.salt(run) == salt && merged(terms_[run], terms) == terms;
   if (grows) {
-    runs_.add_block(run, tokens);
+    runs_.add_block(run, tokens, key.context);
   } else {
-    run = runs_.add_run(run, salt, tokens);
+    run = runs_.add_run(run, salt, tokens, key.context);
     for (int32_t g = 0; g < num_groups(); ++g) link(run, g) = {-1, -1, 0};
     uses_[run] = {clock_, 0};
     terms_[run] = terms;
@@ -299,10 +315,6 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   matched_runs_.reserve(most_blocks);
   own_pages_.assign(static_cast<size_t>(num_groups()) * most_blocks, -1);
   const int64_t known = runs_.walk(key, &matched_blocks_, &matched_runs_);
-  const auto block_tokens = [&](int64_t index) {
-    return key.tokens.subspan(static_cast<size_t>(index * size),
-                              static_cast<size_t>(std::min(size, length - index * size)));
-  };
   read_own(sequence, most_blocks);
   int64_t index = known / size;
   int32_t run = adopt_known(index, sequence, pages), block = -1;
@@ -317,7 +329,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
       block = partial;
       if (!all) {  // the sequence's block is longer, and replaces the block of the index
         for (const int32_t g : token_groups_) drop_page(run, block, g, pages);
-        runs_.grow_last(run, block_tokens(index));
+        runs_.grow_last(run, runs_.tokens_of(key, index), key.context);
         if (keys_ && is_whole(run, block)) keys_->assign(block);
       }
       if (same == count || !all) adopt(run, block, index, sequence, pages);
@@ -331,7 +343,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
       const bool has_room = make_block(pages);
       growing_ = -1;
       if (!has_room) break;
-      run = extend(run, runs_.salt_of(key, index), block_tokens(index), terms);
+      run = extend(run, key, index, terms);
       block = runs_.last_block(run);
       if (keys_ && is_whole(run, block)) keys_->assign(block);
       adopt(run, block, index, sequence, pages);
@@ -383,6 +395,7 @@ void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexce
     checkpoints_[before].next = c.next;
   }
   unlink_checkpoint(checkpoint);
+  PrefixContext::release(std::exchange(c.context, nullptr));
   c.next = free_checkpoint_;
   free_checkpoint_ = checkpoint;
 }
@@ -413,6 +426,7 @@ void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& seque
   c.block = blocks == 0 ? static_cast<int32_t>(runs_.max_blocks()) : matched_blocks_[static_cast<size_t>(blocks - 1)];
   c.tail = static_cast<int32_t>(length % size);
   c.salt = c.tail > 0 ? runs_.salt_of(key, blocks) : 0;
+  c.context = PrefixContext::hold(key.context);
   std::copy(key.tokens.end() - c.tail, key.tokens.end(), tails_.data() + checkpoint * size);
   c.next = first_checkpoint(c.block) - 1;
   first_checkpoint(c.block) = checkpoint + 1;

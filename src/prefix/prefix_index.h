@@ -3,13 +3,13 @@
 // index takes references to the pages of published sequences, and releases pages when a pool has too few free pages.
 // token_runs.h defines blocks and runs of tokens.
 //
-// The index finds tokens by comparing token ids and salts, and never by a hash. It holds one reference to each of its
-// pages, through PrefixPages. A page without other references is idle, and only idle pages are evicted. Expired runs
-// are evicted first. Then runs of lower priority are evicted before runs of higher priority. Among runs of one
-// priority, the run whose last use is earliest is evicted first. Leaves are evicted before their parents. If the index
-// rewards reuse, a run that was used repeatedly counts as used later: each use after the first adds half the mean age
-// of evicted runs to the time of the last use. At most kMostUses uses are counted in this way. So tokens that were used
-// once are usually evicted before tokens that were used repeatedly.
+// The index finds tokens by comparing token ids, salts and contexts, and never by a hash. It holds one reference to
+// each of its pages, through PrefixPages. A page without other references is idle, and only idle pages are evicted.
+// Expired runs are evicted first. Then runs of lower priority are evicted before runs of higher priority. Among runs of
+// one priority, the run whose last use is earliest is evicted first. Leaves are evicted before their parents. If the
+// index rewards reuse, a run that was used repeatedly counts as used later: each use after the first adds half the mean
+// age of evicted runs to the time of the last use. At most kMostUses uses are counted in this way. So tokens that were
+// used once are usually evicted before tokens that were used repeatedly.
 //
 // Pure. Thread safety: none; the owner locks. Allocates in the constructor, in keep_keys and add_listener, when a call
 // needs more scratch than earlier calls, and in calls that visit all runs.
@@ -89,6 +89,9 @@ class PrefixIndex {
   // max_checkpoints: 0 without state groups. rewards_reuse: false for plain LRU.
   PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
               bool rewards_reuse = true);
+  ~PrefixIndex();
+  PrefixIndex(const PrefixIndex&) = delete;
+  PrefixIndex& operator=(const PrefixIndex&) = delete;
   static int64_t bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
                               bool with_keys = false) noexcept;
 
@@ -132,8 +135,8 @@ class PrefixIndex {
   void set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires);
   void set_session_terms(uint64_t session, int32_t priority, int64_t expires);
   // Drops every published prefix that begins with the tokens of the key. The blocks before the last token of the key
-  // stay. A key without tokens drops every prefix whose first block has the salt of the key. Sequences may still use
-  // the pages.
+  // stay. A key without tokens drops every prefix whose first block has the salt and the adapter of the key. Sequences
+  // may still use the pages.
   void drop(const TokenRuns::Key& key, PrefixPages& pages);
   // Drops all tokens that only this session published.
   void drop_session(uint64_t session, PrefixPages& pages);
@@ -187,11 +190,12 @@ class PrefixIndex {
   static constexpr int32_t kMostUses = 3;
   static constexpr int64_t kAgeUnit = 16;
   struct Checkpoint {
-    int32_t block;         // id of the whole block to which it belongs; max_blocks if there is none
-    int32_t next;          // the next checkpoint of the same block; -1: none
-    int32_t older, newer;  // in the list that is ordered by last use
-    int32_t tail;          // number of tokens between the block's end and its position, less than page_size
-    uint64_t salt;         // the salt of these tokens; 0 without a tail
+    int32_t block;                 // id of the whole block to which it belongs; max_blocks if there is none
+    int32_t next;                  // the next checkpoint of the same block; -1: none
+    int32_t older, newer;          // in the list that is ordered by last use
+    int32_t tail;                  // number of tokens between the block's end and its position, less than page_size
+    uint64_t salt;                 // the salt of these tokens; 0 without a tail
+    const PrefixContext* context;  // owned: of its tokens; null if the checkpoint is free
   };
 
   int32_t num_groups() const noexcept { return static_cast<int32_t>(rules_.size()); }
@@ -215,6 +219,7 @@ class PrefixIndex {
 
   bool has_pages(int32_t block) const noexcept;
   int64_t servable(int32_t group, int64_t position) const noexcept;
+  bool has_tail(int32_t checkpoint, const TokenRuns::Key& key, int64_t blocks) const noexcept;
   int32_t find_checkpoint(const TokenRuns::Key& key, int64_t position, int64_t* at) const noexcept;
   int32_t& first_checkpoint(int32_t block) noexcept { return checkpoints_of_[block]; }
   int32_t& state_page(int32_t checkpoint, int32_t group) noexcept {
@@ -226,7 +231,7 @@ class PrefixIndex {
   void unlink_checkpoint(int32_t checkpoint) noexcept;
   void use_checkpoint(int32_t checkpoint) noexcept;
   void drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept;
-  void drop_tails(int64_t block, std::span<const int32_t> tokens, uint64_t salt, PrefixPages& pages) noexcept;
+  void drop_tails(int64_t block, const TokenRuns::Key& key, int64_t begin, PrefixPages& pages) noexcept;
   void publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
                      uint64_t session) noexcept;
   bool remove_last(int32_t run, PrefixPages& pages) noexcept;
@@ -260,7 +265,7 @@ class PrefixIndex {
   int32_t adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept;
   int32_t branch_point(int64_t whole_blocks) noexcept;
   bool make_block(PrefixPages& pages) noexcept;
-  int32_t extend(int32_t run, uint64_t salt, std::span<const int32_t> tokens, const Terms& terms) noexcept;
+  int32_t extend(int32_t run, const TokenRuns::Key& key, int64_t index, const Terms& terms) noexcept;
   bool trim(int32_t run, PrefixPages& pages) noexcept;
   void prune(int32_t run, PrefixPages& pages) noexcept;
   bool is_whole(int32_t run, int32_t block) const noexcept;

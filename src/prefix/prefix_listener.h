@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "keys/page_key.h"
+#include "prefix/prefix_context.h"
 
 namespace kvc {
 
@@ -14,11 +15,12 @@ struct NamedPage {
   const PageKey* key;
   const PageKey* parent;  // key of the page before this page; null if this is the first page of a sequence
   int32_t group;
-  int32_t page;      // page id in the group
-  int32_t block;     // id of the block, for PrefixIndex::read_block
-  int64_t index;     // number of the page in its sequence
-  uint64_t session;  // the only session that published the page; 0 = no session, or several sessions
-  bool salted;       // whether its salt is not 0
+  int32_t page;                  // page id in the group
+  int32_t block;                 // id of the block, for PrefixIndex::read_block
+  int64_t index;                 // number of the page in its sequence
+  uint64_t session;              // the only session that published the page; 0 = no session, or several sessions
+  bool salted;                   // whether its salt is not 0
+  const PrefixContext* context;  // its adapter and media; borrowed, may be null
 };
 
 // The index calls these methods in the middle of a change, while its owner's lock is held. So a method must only copy

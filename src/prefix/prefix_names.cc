@@ -22,7 +22,8 @@ NamedPage PrefixIndex::named(int32_t run, int32_t block, int64_t index, int32_t 
           .block = block,
           .index = index,
           .session = terms_[run].session,
-          .salted = runs_.salt(run) != 0};
+          .salted = runs_.salt(run) != 0,
+          .context = runs_.context(run)};
 }
 
 // The block is number `index` on its path, and matched_blocks_ has the blocks before it.
@@ -57,7 +58,8 @@ void PrefixIndex::tell_state_stored(int32_t checkpoint, int64_t index, const Tok
                             .block = c.block,
                             .index = index,
                             .session = session,
-                            .salted = runs_.salt_of(key, index) != 0};
+                            .salted = runs_.salt_of(key, index) != 0,
+                            .context = c.context};
     for (PrefixListener* listener : listeners_) listener->stored(name);
   }
 }
@@ -86,11 +88,13 @@ bool PrefixIndex::keys_are_valid() const {
   runs_.for_each_run([&](int32_t run) {
     const int32_t parent = runs_.parent(run);
     int32_t before = parent == TokenRuns::kRoot ? -1 : runs_.last_block(parent);
-    for (int32_t b = runs_.first_block(run); b >= 0 && is_whole(run, b); before = b, b = runs_.next_block(b)) {
+    int64_t index = runs_.begin_block(run);
+    for (int32_t b = runs_.first_block(run); b >= 0 && is_whole(run, b); before = b, b = runs_.next_block(b), ++index) {
       read_block(b, tokens);
       const bool begins_salt = b == runs_.first_block(run) && (before < 0 || runs_.salt(parent) != runs_.salt(run));
       const PageKey* of_before = before >= 0 ? &keys_->of(before) : nullptr;
-      valid = valid && keys_->of(b) == keys_->compute(of_before, tokens, runs_.salt(run), begins_salt);
+      const uint64_t salt = begins_salt ? runs_.salt(run) : 0;
+      valid = valid && keys_->of(b) == keys_->compute(of_before, index, tokens, salt, runs_.context(run));
     }
   });
   return valid;

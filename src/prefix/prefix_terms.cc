@@ -82,13 +82,17 @@ void PrefixIndex::remove_from(int32_t run, int64_t index, PrefixPages& pages) no
   prune(gone ? parent : run, pages);
 }
 
-// Drops the checkpoints of a block whose tails begin with these tokens and have this salt. block: max_blocks for the
-// checkpoints before the first whole block.
-void PrefixIndex::drop_tails(int64_t block, std::span<const int32_t> tokens, uint64_t salt,
-                             PrefixPages& pages) noexcept {
+// Drops the checkpoints of a block whose tails begin with the tokens of the key from `begin` on, with the key's salt,
+// adapter and media. block: max_blocks for the checkpoints before the first whole block.
+void PrefixIndex::drop_tails(int64_t block, const TokenRuns::Key& key, int64_t begin, PrefixPages& pages) noexcept {
+  const std::span<const int32_t> tokens = key.tokens.subspan(static_cast<size_t>(begin));
+  const auto end = static_cast<int64_t>(key.tokens.size());
+  const uint64_t salt = tokens.empty() ? key.salt : runs_.salt_of(key, begin / runs_.page_size());
   for (int32_t c = checkpoints_of_[block] - 1; c >= 0;) {
     const Checkpoint checkpoint = checkpoints_[c];
-    if (checkpoint.salt == salt && checkpoint.tail >= static_cast<int64_t>(tokens.size()) &&
+    if (checkpoint.salt == salt && checkpoint.tail >= end - begin &&
+        compare_adapters(checkpoint.context, key.context) == 0 &&
+        same_media_end(checkpoint.context, key.context, begin, end) == end &&
         std::equal(tokens.begin(), tokens.end(), tails_.data() + c * runs_.page_size())) {
       drop_checkpoint(c, pages);
     }
@@ -107,19 +111,20 @@ void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
     }
     if (!has_states() || known < index * size) return;
     const int64_t before = index > 0 ? matched_blocks_[static_cast<size_t>(index - 1)] : runs_.max_blocks();
-    return drop_tails(before, key.tokens.subspan(static_cast<size_t>(index * size)), runs_.salt_of(key, index), pages);
+    return drop_tails(before, key, index * size, pages);
   }
   std::vector<int32_t> first;
   bool all = true;
   runs_.for_each_run([&](int32_t run) {
     if (runs_.parent(run) != TokenRuns::kRoot) return;
-    if (runs_.salt(run) == key.salt) first.push_back(run);
-    all = all && runs_.salt(run) == key.salt;
+    const bool drops = runs_.salt(run) == key.salt && compare_adapters(runs_.context(run), key.context) == 0;
+    if (drops) first.push_back(run);
+    all = all && drops;
   });
   const bool was_told = is_told_;
   is_told_ = was_told && !all;
   for (const int32_t run : first) remove_from(run, 0, pages);
-  if (has_states()) drop_tails(runs_.max_blocks(), {}, key.salt, pages);
+  if (has_states()) drop_tails(runs_.max_blocks(), key, 0, pages);
   is_told_ = was_told;
   if (all && !first.empty()) tell_cleared();
 }
@@ -138,11 +143,20 @@ uint64_t PrefixIndex::digest(uint64_t digest) const {
     digest = (digest ^ word) * 0x9E3779B97F4A7C15u;
     digest ^= digest >> 29;
   };
+  const auto add_context = [&](const PrefixContext* context) {
+    for (const uint8_t byte : PrefixContext::adapter_of(context)) add(byte);
+    for (const MediaSpan& span : PrefixContext::media_of(context)) {
+      add(static_cast<uint64_t>(span.begin));
+      add(static_cast<uint64_t>(span.tokens));
+      for (const uint8_t byte : span.hash) add(byte);
+    }
+  };
   add(static_cast<uint64_t>(now_));
   runs_.for_each_run([&](int32_t run) {
     const Terms& terms = terms_[run];
     add(static_cast<uint64_t>(run) << 32 | static_cast<uint64_t>(runs_.parent(run)));
     add(runs_.salt(run));
+    add_context(runs_.context(run));
     add(terms.session);
     add(static_cast<uint64_t>(terms.expires));
     add(static_cast<uint64_t>(terms.priority));
@@ -166,6 +180,7 @@ uint64_t PrefixIndex::digest(uint64_t digest) const {
     add(static_cast<uint64_t>(c) << 32 | static_cast<uint64_t>(checkpoints_[c].block));
     add(static_cast<uint64_t>(checkpoints_[c].tail));
     add(checkpoints_[c].salt);
+    add_context(checkpoints_[c].context);
     for (int32_t i = 0; i < checkpoints_[c].tail; ++i) {
       add(static_cast<uint32_t>(tails_[c * runs_.page_size() + i]));
     }

@@ -1,6 +1,7 @@
 #include "prefix/token_runs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvc {
 
@@ -11,7 +12,11 @@ TokenRuns::TokenRuns(int64_t page_size, int64_t max_blocks)
       high_(max_blocks * page_size),
       next_(max_blocks),
       runs_(max_blocks + 1) {
-  runs_[kRoot] = {-1, -1, -1, 0, 0, -1, -1, -1, 0, 0};
+  runs_[kRoot] = {-1, -1, -1, 0, 0, -1, -1, -1, 0, 0, nullptr};
+}
+
+TokenRuns::~TokenRuns() {
+  for (int32_t run = kRoot; run < fresh_run_; ++run) PrefixContext::release(runs_[run].context);
 }
 
 int64_t TokenRuns::bytes_needed(int64_t page_size, int64_t max_blocks) noexcept {
@@ -64,11 +69,12 @@ void TokenRuns::store(int32_t block, std::span<const int32_t> tokens) noexcept {
   }
 }
 
-// Among the children with this salt, finds the child whose first block shares the longest prefix with `tokens`. Sets
-// *matched to the length of this prefix. Returns -1 if no child shares a token. The treap is ordered by tokens, so a
-// binary search for `tokens` visits the child.
-int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, std::span<const int32_t> tokens,
-                              int32_t* matched) const noexcept {
+// Among the children with this salt and adapter, finds the child whose first block shares the longest prefix with
+// `tokens` and their media. Sets *matched to the length of this prefix. Returns -1 if no child shares a token. The
+// treap is ordered by tokens, so a binary search for `tokens` visits the child.
+int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, const PrefixContext* context,
+                              std::span<const int32_t> tokens, int32_t* matched) const noexcept {
+  const int64_t begin = (runs_[parent].begin + runs_[parent].blocks) * page_size_;
   int32_t best = -1;
   *matched = 0;
   for (int32_t node = runs_[parent].child_root; node >= 0;) {
@@ -77,15 +83,21 @@ int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, std::span<const int
       node = salt < run.salt ? run.left : run.right;
       continue;
     }
+    if (const auto order = compare_adapters(context, run.context); order != 0) {
+      node = order < 0 ? run.left : run.right;
+      continue;
+    }
     const auto own = static_cast<size_t>(first_tokens(node));
-    const int32_t same = common(run.first, static_cast<int32_t>(own), tokens);
+    const int32_t equal = common(run.first, static_cast<int32_t>(own), tokens);
+    const auto same = static_cast<int32_t>(same_media_end(context, run.context, begin, begin + equal) - begin);
     if (same > *matched) {
       best = node;
       *matched = same;
     }
     const auto at = static_cast<size_t>(same);
     if (at == own && at == tokens.size()) return node;
-    const bool lower = at == tokens.size() || (at < own && tokens[at] < token(run.first, same));
+    bool lower = at == tokens.size() || (at < own && tokens[at] < token(run.first, same));
+    if (same < equal) lower = compare_media(context, run.context, begin + same) < 0;
     node = lower ? run.left : run.right;
   }
   return best;
@@ -94,7 +106,7 @@ int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, std::span<const int
 int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const {
   blocks->clear();
   runs->clear();
-  const auto length = static_cast<int64_t>(key.tokens.size());
+  auto length = static_cast<int64_t>(key.tokens.size());
   const int64_t first_salted = this->first_salted(key);
   const auto rest = [&](int64_t position) {
     return key.tokens.subspan(static_cast<size_t>(position),
@@ -104,7 +116,7 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
   int64_t index = 0, position = 0;  // number of the next block, and position of the next token
   while (position < length) {
     int32_t same = 0;
-    id = find_child(id, index >= first_salted ? key.salt : 0, rest(position), &same);
+    id = find_child(id, index >= first_salted ? key.salt : 0, key.context, rest(position), &same);
     if (id < 0) return position;
     runs->push_back(id);
     const Run& run = runs_[id];
@@ -115,6 +127,11 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
     // All tokens of a run have one salt. So a run with salt 0 can match only the blocks of the key that have no salt.
     const int64_t run_end = run.begin + run.blocks;
     const int64_t end = run.salt == key.salt ? run_end : std::min(run_end, first_salted);
+    // Where the media of the run differ from those of the key, the match ends as if the key ended.
+    const int64_t most_tokens = std::min(length, run_end * page_size_);
+    const int64_t alike = same_media_end(key.context, run.context, position, most_tokens);
+    if (alike < most_tokens) length = alike;
+    if (position == length) return position;
     for (int32_t block = next_[run.first]; index < end;) {
       // Blocks that were added one after the other usually have consecutive ids. Then one call compares their tokens.
       const int64_t last_full = run_end - (run.last_tokens < page_size_ ? 1 : 0);
@@ -145,12 +162,16 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
 
 bool TokenRuns::before(int32_t a, int32_t b) const noexcept {
   if (runs_[a].salt != runs_[b].salt) return runs_[a].salt < runs_[b].salt;
-  const int32_t left = first_tokens(a), right = first_tokens(b);
-  for (int32_t i = 0; i < left && i < right; ++i) {
-    const int32_t of_a = token(runs_[a].first, i), of_b = token(runs_[b].first, i);
-    if (of_a != of_b) return of_a < of_b;
+  const PrefixContext *const context_a = runs_[a].context, *const context_b = runs_[b].context;
+  if (const auto order = compare_adapters(context_a, context_b); order != 0) return order < 0;
+  const int32_t left = first_tokens(a), right = first_tokens(b), both = std::min(left, right);
+  int32_t i = 0;
+  while (i < both && token(runs_[a].first, i) == token(runs_[b].first, i)) ++i;
+  const int64_t begin = runs_[a].begin * page_size_;
+  if (const int64_t at = same_media_end(context_a, context_b, begin, begin + i); at < begin + i) {
+    return compare_media(context_a, context_b, at) < 0;
   }
-  return left < right;
+  return i < both ? token(runs_[a].first, i) < token(runs_[b].first, i) : left < right;
 }
 
 // Merges two treaps. All nodes of `a` must come before all nodes of `b`. The function is not recursive, because the
@@ -229,6 +250,7 @@ int32_t TokenRuns::split(int32_t run, int32_t k) noexcept {
   for (int32_t i = 1; i < k; ++i) last = next_[last];
   int32_t* const link = link_to(run);
   runs_[upper] = rest;
+  PrefixContext::hold(rest.context);
   runs_[upper].last = last;
   runs_[upper].blocks = k;
   runs_[upper].last_tokens = static_cast<int32_t>(page_size_);
@@ -246,15 +268,24 @@ int32_t TokenRuns::split(int32_t run, int32_t k) noexcept {
   return upper;
 }
 
-int32_t TokenRuns::add_run(int32_t parent, uint64_t salt, std::span<const int32_t> tokens) noexcept {
+// Makes the run an owner of a context in place of its present one, which may be the same.
+void TokenRuns::set_context(int32_t run, const PrefixContext* context) noexcept {
+  PrefixContext::hold(context);
+  PrefixContext::release(std::exchange(runs_[run].context, context));
+}
+
+int32_t TokenRuns::add_run(int32_t parent, uint64_t salt, std::span<const int32_t> tokens,
+                           const PrefixContext* context) noexcept {
   const int32_t run = take_run(), block = take_block(tokens);
   const auto count = static_cast<int32_t>(tokens.size());
-  runs_[run] = {parent, block, block, 1, count, -1, -1, -1, runs_[parent].begin + runs_[parent].blocks, salt};
+  runs_[run] = {parent, block, block, 1, count, -1, -1, -1, runs_[parent].begin + runs_[parent].blocks, salt, nullptr};
+  set_context(run, context);
   insert(parent, run);
   return run;
 }
 
-int32_t TokenRuns::add_block(int32_t run, std::span<const int32_t> tokens) noexcept {
+int32_t TokenRuns::add_block(int32_t run, std::span<const int32_t> tokens, const PrefixContext* context) noexcept {
+  set_context(run, context);
   const int32_t block = take_block(tokens);
   next_[runs_[run].last] = block;
   runs_[run].last = block;
@@ -263,10 +294,11 @@ int32_t TokenRuns::add_block(int32_t run, std::span<const int32_t> tokens) noexc
   return block;
 }
 
-void TokenRuns::grow_last(int32_t run, std::span<const int32_t> tokens) noexcept {
+void TokenRuns::grow_last(int32_t run, std::span<const int32_t> tokens, const PrefixContext* context) noexcept {
   const int32_t block = runs_[run].last, parent = runs_[run].parent;
   const bool is_key = runs_[run].blocks == 1;  // the tokens of this block order the run among its siblings
   if (is_key) remove(run);
+  set_context(run, context);
   store(block, tokens);
   runs_[run].last_tokens = static_cast<int32_t>(tokens.size());
   if (is_key) insert(parent, run);
@@ -278,6 +310,7 @@ bool TokenRuns::remove_last(int32_t run) noexcept {
   const bool gone = r.blocks == 1;
   if (gone) {
     remove(run);
+    set_context(run, nullptr);
     r.blocks = 0;
     r.parent = free_run_;
     free_run_ = run;
@@ -317,6 +350,10 @@ bool TokenRuns::is_valid() const {
     const Run& above = runs_[run.parent];
     valid = valid && count == run.blocks && count > 0 && count <= kRunBlocks && last == run.last &&
             run.begin == above.begin + above.blocks && treap_is_valid(run.child_root, r);
+    // The context of a run describes its parent too.
+    const int64_t end = run.begin * page_size_;
+    valid = valid && (run.parent == kRoot || compare_adapters(above.context, run.context) == 0) &&
+            same_media_end(above.context, run.context, above.begin * page_size_, end) == end;
     blocks += count;
   });
   return valid && blocks == used_blocks_;

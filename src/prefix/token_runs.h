@@ -11,16 +11,21 @@
 //   1. The runs of a path follow each other without a gap: a run begins at the block where its parent ends.
 //   2. A run other than the root has at least one block, and all its tokens have one salt. Only the last block of a run
 //      without children may be partial.
-//   3. The children of a run are in a treap that is ordered by (salt, tokens of the first block). No two children have
-//      the same salt and the same tokens in their first blocks.
+//   3. A run owns a context, which has the adapter and the media of its tokens. The context may also have media before
+//      and after these tokens. All runs of a path have one adapter.
+//   4. The children of a run are in a treap that is ordered by (salt, adapter, first block). Two blocks are ordered by
+//      the first token that differs: by its id, or, if only its medium differs, by its media span. No two children have
+//      the same salt, adapter, tokens and media in their first blocks.
 // From: radix trees of token sequences as in SGLang's RadixAttention; treaps as in Seidel and Aragon.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "base/lazy_array.h"
+#include "prefix/prefix_context.h"
 
 namespace kvc {
 
@@ -31,15 +36,19 @@ class TokenRuns {
   // the blocks from the first block on.
   static constexpr int32_t kRunBlocks = 64;
 
-  // Tokens to find or to add. Tokens with different salts never match. The block that contains token salt_begin and all
-  // later blocks have the salt. Earlier blocks have salt 0.
+  // Tokens to find or to add. Tokens with different salts, adapters or media never match. The block that contains token
+  // salt_begin and all later blocks have the salt. Earlier blocks have salt 0.
   struct Key {
     std::span<const int32_t> tokens;
     uint64_t salt = 0;
     int64_t salt_begin = 0;
+    const PrefixContext* context = nullptr;  // borrowed
   };
 
   TokenRuns(int64_t page_size, int64_t max_blocks);
+  ~TokenRuns();
+  TokenRuns(const TokenRuns&) = delete;
+  TokenRuns& operator=(const TokenRuns&) = delete;
   static int64_t bytes_needed(int64_t page_size, int64_t max_blocks) noexcept;
 
   int64_t page_size() const noexcept { return page_size_; }
@@ -50,6 +59,11 @@ class TokenRuns {
   // The salt of block `block` of a key.
   uint64_t salt_of(const Key& key, int64_t block) const noexcept { return block >= first_salted(key) ? key.salt : 0; }
   int64_t first_salted(const Key& key) const noexcept { return key.salt_begin / page_size_; }
+  // The tokens of block `block` of a key.
+  std::span<const int32_t> tokens_of(const Key& key, int64_t block) const noexcept {
+    const auto begin = static_cast<size_t>(block * page_size_);
+    return key.tokens.subspan(begin, std::min(static_cast<size_t>(page_size_), key.tokens.size() - begin));
+  }
 
   // Finds the longest prefix of the key that the tree has, and returns its number of tokens. Fills `blocks` with the
   // ids of the blocks on the path; the last block may match only partly. Fills `runs` with the runs of these blocks.
@@ -67,6 +81,7 @@ class TokenRuns {
   // Returns any child of a run; -1 if the run is a leaf.
   int32_t some_child(int32_t run) const noexcept { return runs_[run].child_root; }
   uint64_t salt(int32_t run) const noexcept { return runs_[run].salt; }
+  const PrefixContext* context(int32_t run) const noexcept { return runs_[run].context; }
   // Returns token `index` of a block; 0 if the block never had that many tokens.
   int32_t token(int32_t block, int64_t index) const noexcept {
     const int64_t at = block * page_size_ + index;
@@ -77,15 +92,18 @@ class TokenRuns {
   // Splits a run. Its first k blocks become a new run, and the remaining run becomes the child of the new run. Requires
   // 0 < k < num_blocks. Returns the new run. The remaining run keeps its id and its children.
   int32_t split(int32_t run, int32_t k) noexcept;
+  // The run then owns the context of these calls. It must have the adapter and the media of all earlier tokens of the
+  // path.
   // Adds a run of one block below `parent`. There must be a free block, and `parent` must not have a child with the
-  // same salt and the same tokens.
-  int32_t add_run(int32_t parent, uint64_t salt, std::span<const int32_t> tokens) noexcept;
+  // same salt, adapter, tokens and media.
+  int32_t add_run(int32_t parent, uint64_t salt, std::span<const int32_t> tokens,
+                  const PrefixContext* context = nullptr) noexcept;
   // Adds a block at the end of a leaf, and returns it. The last block of the leaf must be full, and the leaf must have
   // fewer than kRunBlocks blocks.
-  int32_t add_block(int32_t run, std::span<const int32_t> tokens) noexcept;
+  int32_t add_block(int32_t run, std::span<const int32_t> tokens, const PrefixContext* context = nullptr) noexcept;
   // Adds tokens to the partial last block of a leaf. `tokens` are all tokens of the block, also those that it has
   // already.
-  void grow_last(int32_t run, std::span<const int32_t> tokens) noexcept;
+  void grow_last(int32_t run, std::span<const int32_t> tokens, const PrefixContext* context = nullptr) noexcept;
   // Removes the last block of a leaf. If it was the only block, removes the run too. Returns whether the run was
   // removed.
   bool remove_last(int32_t run) noexcept;
@@ -106,8 +124,9 @@ class TokenRuns {
     int32_t last_tokens;  // number of tokens in its last block
     int32_t child_root;   // root of the treap of its children; -1 = none
     int32_t left, right;  // links in the treap of its parent's children
-    int64_t begin;        // number of blocks on the path from the root to this run
+    int32_t begin;        // number of blocks on the path from the root to this run
     uint64_t salt;
+    const PrefixContext* context;  // owned; null if the run is free
   };
 
   template <class Visit>
@@ -129,7 +148,8 @@ class TokenRuns {
   bool same(int32_t block, const int32_t* tokens, int64_t count) const noexcept;
   int32_t common(int32_t block, int32_t count, std::span<const int32_t> tokens) const noexcept;
   void store(int32_t block, std::span<const int32_t> tokens) noexcept;
-  int32_t find_child(int32_t parent, uint64_t salt, std::span<const int32_t> tokens, int32_t* matched) const noexcept;
+  int32_t find_child(int32_t parent, uint64_t salt, const PrefixContext* context, std::span<const int32_t> tokens,
+                     int32_t* matched) const noexcept;
   bool before(int32_t a, int32_t b) const noexcept;
   static uint32_t weight(int32_t run) noexcept { return static_cast<uint32_t>(run) * 2654435769u; }
   int32_t merge(int32_t a, int32_t b) noexcept;
@@ -138,6 +158,7 @@ class TokenRuns {
   int32_t* link_to(int32_t run) noexcept;
   void remove(int32_t run) noexcept;
   int32_t take_run() noexcept;
+  void set_context(int32_t run, const PrefixContext* context) noexcept;
   int32_t take_block(std::span<const int32_t> tokens) noexcept;
   bool treap_is_valid(int32_t node, int32_t parent) const;
 

@@ -1,6 +1,8 @@
 // Random calls over a host tier and a folder, both far too small: publishes, loads, drops, suspends, resumes and forks
-// of 64 tenants. Whatever is found has the contents of its own tenant's tokens, and nothing leaks.
+// of 64 tenants, each with a salt, an adapter or an image of its own. Whatever is found has the contents of its own
+// tenant's tokens, and nothing leaks.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <random>
 #include <set>
@@ -83,6 +85,19 @@ class ModelledCache {
     bool suspended = false;
   };
 
+  // A query of a tenant.
+  static kvc_prefix_query query_of(uint64_t tenant, const Tokens &tokens) {
+    static constexpr int64_t begin = 0, all = 1000;
+    static std::array<std::array<uint8_t, 32>, kSalts> names;
+    kvc_prefix_query query = Prefix::query(tokens, tenant % 3 == 0 ? tenant : 0);
+    names[tenant][0] = static_cast<uint8_t>(1 + tenant);
+    if (tenant % 3 == 1) query.adapter = names[tenant].data(), query.adapter_bytes = 1;
+    if (tenant % 3 == 2) {
+      query.num_media = 1;
+      query.media_begins = &begin, query.media_tokens = &all, query.media_hashes = names[tenant].data();
+    }
+    return query;
+  }
   // What is stored for the tokens of a tenant, so that nothing of one equals that of another.
   static Tokens contents(uint64_t salt, const Tokens &tokens) {
     Tokens own = tokens;
@@ -110,7 +125,7 @@ class ModelledCache {
     return most;
   }
   kvc_prefix_hit match(uint64_t salt, const Tokens &tokens) {
-    const kvc_prefix_query query = Prefix::query(tokens, salt);
+    const kvc_prefix_query query = query_of(salt, tokens);
     kvc_prefix_hit hit;
     kvc_prefix_hit_init(&hit);
     EXPECT_EQ(kvc_prefix_match(engine.cache(), &query, &hit, nullptr), KVC_OK);
@@ -136,7 +151,7 @@ class ModelledCache {
   }
   void publish(const Live &l) {
     if (l.length == 0) return;
-    kvc_prefix_query query = Prefix::query(l.tokens, l.salt);
+    kvc_prefix_query query = query_of(l.salt, l.tokens);
     query.num_tokens = l.length;
     EXPECT_EQ(kvc_prefix_publish(engine.cache(), l.seq, &query, nullptr, nullptr, nullptr), KVC_OK);
     published[l.salt].insert(Tokens(l.tokens.begin(), l.tokens.begin() + l.length));
@@ -147,7 +162,7 @@ class ModelledCache {
     l.salt = salt();
     l.tokens = prompt();
     const kvc_prefix_hit expected = match(l.salt, l.tokens);
-    const kvc_prefix_query query = Prefix::query(l.tokens, l.salt);
+    const kvc_prefix_query query = query_of(l.salt, l.tokens);
     kvc_prefix_hit hit;
     kvc_prefix_hit_init(&hit);
     const kvc_status status = kvc_prefix_attach(engine.cache(), &query, nullptr, &hit, &l.seq, nullptr);
@@ -165,7 +180,7 @@ class ModelledCache {
   void load() {
     const uint64_t tenant = salt();
     const Tokens tokens = prompt();
-    const kvc_prefix_query query = Prefix::query(tokens, tenant);
+    const kvc_prefix_query query = query_of(tenant, tokens);
     kvc_job job = 0;
     const kvc_status status = kvc_prefix_load(engine.cache(), &query, nullptr, nullptr, &job, nullptr);
     if (status == KVC_ERROR_OUT_OF_PAGES) return;
@@ -179,9 +194,7 @@ class ModelledCache {
     match(tenant, tokens);
   }
   void drop_all(uint64_t tenant) {
-    kvc_prefix_query query;
-    kvc_prefix_query_init(&query);
-    query.salt = tenant;
+    const kvc_prefix_query query = query_of(tenant, {});
     EXPECT_EQ(kvc_prefix_drop(engine.cache(), &query, nullptr, nullptr), KVC_OK);
     EXPECT_EQ(match(tenant, count_to(40)).tokens, 0);
   }

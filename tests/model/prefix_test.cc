@@ -1,7 +1,8 @@
-// Model test of the prefix index: random calls, compared with a naive model that has the tokens and the salt of every
-// sequence. K, V and states of a token are hashes of everything before it, with its salt. So a page of other tokens, of
-// another length or of another salt is noticed at once. A reader of events always has the pages of the index, under the
-// keys of their tokens and salts.
+// Model test of the prefix index: random calls, compared with a naive model that has the tokens, the salt, the adapter
+// and the media of every sequence. K, V and states of a token are hashes of everything before it, with its salt,
+// adapter and media. So a page of other tokens, of another length or of another salt, adapter or medium is noticed at
+// once. A reader of events always has the pages of the index, under the keys of their tokens, salts, adapters and
+// media.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,22 +33,42 @@ struct Sequence {
   Tokens tokens;
   uint64_t salt = 0;
   int64_t salt_begin = 0;
+  std::vector<uint8_t> adapter;
+  std::vector<int64_t> media_begins, media_tokens;
+  std::vector<uint8_t> media_hashes;  // [spans, 32]
 
+  void add_medium(int64_t begin, int64_t count, uint8_t hash) {
+    media_begins.push_back(begin);
+    media_tokens.push_back(count);
+    media_hashes.resize(media_begins.size() * 32);
+    media_hashes.back() = hash;
+  }
+  // Names the span of the token at a position; 0 without one.
+  uint64_t media_at(int64_t position) const {
+    for (size_t i = 0; i < media_begins.size(); i++) {
+      if (position < media_begins[i] || position >= media_begins[i] + media_tokens[i]) continue;
+      return mix(static_cast<uint64_t>(media_begins[i]),
+                 mix(static_cast<uint64_t>(media_tokens[i]), media_hashes[i * 32 + 31]));
+    }
+    return 0;
+  }
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   uint64_t salt_at(int64_t position) const { return (position / kPageSize + 1) * kPageSize > salt_begin ? salt : 0; }
   // The hash of tokens 0..position, from which K, V and the states are computed.
   std::vector<uint64_t> hashes() const {
     std::vector<uint64_t> hashes;
-    uint64_t hash = 1;
+    uint64_t hash = adapter.empty() ? 1 : adapter[0];
     for (int64_t i = 0; i < length(); i++) {
-      hash = mix(mix(hash, static_cast<uint32_t>(tokens[static_cast<size_t>(i)])), salt_at(i));
+      hash = mix(mix(hash, static_cast<uint32_t>(tokens[static_cast<size_t>(i)])), salt_at(i) ^ media_at(i));
       hashes.push_back(hash);
     }
     return hashes;
   }
   int64_t same_as(const Sequence &other) const {
     int64_t same = 0;
+    if (adapter != other.adapter) return 0;
     while (same < std::min(length(), other.length()) && salt_at(same) == other.salt_at(same) &&
+           media_at(same) == other.media_at(same) &&
            tokens[static_cast<size_t>(same)] == other.tokens[static_cast<size_t>(same)]) {
       same++;
     }
@@ -153,6 +174,12 @@ class PrefixWalk {
     query.num_tokens = s.length();
     query.salt = s.salt;
     query.salt_begin = s.salt_begin;
+    query.adapter = s.adapter.data();
+    query.adapter_bytes = static_cast<int64_t>(s.adapter.size());
+    query.num_media = static_cast<int64_t>(s.media_begins.size());
+    query.media_begins = s.media_begins.data();
+    query.media_tokens = s.media_tokens.data();
+    query.media_hashes = s.media_hashes.data();
     return query;
   }
   // In most cases tokens that were published, cut at any position and continued.
@@ -160,12 +187,22 @@ class PrefixWalk {
     Sequence s;
     s.salt = one_in(3) ? below(kSalts) : below(3);
     s.salt_begin = one_in(2) ? 0 : static_cast<int64_t>(below(12));
+    if (one_in(3)) s.adapter = {static_cast<uint8_t>('a' + below(2))};
+    for (int64_t at = static_cast<int64_t>(below(12)); at < 30 && !one_in(3); at += static_cast<int64_t>(below(5))) {
+      const auto count = static_cast<int64_t>(1 + below(6));
+      s.add_medium(at, count, static_cast<uint8_t>(below(2)));
+      at += count;
+    }
     if (!published_.empty() && !one_in(8)) {
       const size_t recent = std::min<size_t>(published_.size(), 20);
       const Sequence &old = published_[published_.size() - 1 - below(recent)];
-      s.tokens = old.tokens;
+      const Sequence drawn = std::exchange(s, old);
+      if (one_in(8)) s.salt = drawn.salt, s.salt_begin = drawn.salt_begin;
+      if (one_in(16)) s.adapter = drawn.adapter;
+      if (one_in(10)) {
+        s.media_begins = drawn.media_begins, s.media_tokens = drawn.media_tokens, s.media_hashes = drawn.media_hashes;
+      }
       if (one_in(2)) s.tokens.resize(below(s.tokens.size() + 1));
-      if (!one_in(4)) s.salt = old.salt, s.salt_begin = old.salt_begin;
     }
     for (uint64_t more = below(6); more-- > 0;) s.tokens.push_back(static_cast<int32_t>(below(2)));
     return s;

@@ -68,6 +68,86 @@ TEST(PrefixIndex, TheDigestCoversTheTailsOfCheckpoints) {
   EXPECT_NE(digest({1, 2, 3, 4, 5, 6}, 9), one);
 }
 
+TEST(PrefixIndex, AStateWithinAPageNeedsTheAdapterAndTheMediaOfItsTail) {
+  Scene scene({full(), state()}, 100);
+  const auto match = [&](const Setting& setting) {
+    const ContextRef context = setting.context();
+    return scene.index.match({count_to(9), 0, 0, context.get()}, 9).tokens;
+  };
+  const Setting image{{'a'}, {{.begin = 1, .tokens = 9, .hash = {5}}}};
+  for (const int32_t length : {3, 6}) {  // the first has no whole page
+    Sequence sequence = scene.make();
+    sequence.set(image);
+    sequence.append(count_to(length));
+    scene.publish(sequence);
+    sequence.remove();
+    EXPECT_EQ(match(image), length);
+    EXPECT_EQ(match({{'b'}, image.media}), 0);
+    EXPECT_EQ(match({{'a'}, {{.begin = 1, .tokens = 9, .hash = {6}}}}), 0);
+    EXPECT_EQ(match({{'a'}, {{.begin = 1, .tokens = 8, .hash = {5}}}}), 0);
+    EXPECT_EQ(match({}), 0);
+  }
+  scene.index.evict(0, 100, scene.pool);  // the state of three tokens has no block
+  EXPECT_TRUE(scene.index.is_valid());
+}
+
+TEST(PrefixIndex, TheDigestCoversAdaptersAndMedia) {
+  const auto digest = [](const Setting& setting) {
+    Scene scene({full(), state()}, 100);
+    Sequence sequence = scene.make();
+    sequence.set(setting);
+    sequence.append(count_to(6));
+    scene.publish(sequence);
+    return scene.index.digest(1);
+  };
+  const Setting image{{'a'}, {{.begin = 1, .tokens = 3, .hash = {5}}}};
+  const uint64_t one = digest(image);
+  EXPECT_EQ(digest(image), one);
+  EXPECT_NE(digest({{'b'}, image.media}), one);
+  EXPECT_NE(digest({{'a'}, {{.begin = 2, .tokens = 3, .hash = {5}}}}), one);
+  EXPECT_NE(digest({{'a'}, {{.begin = 1, .tokens = 2, .hash = {5}}}}), one);
+  EXPECT_NE(digest({{'a'}, {{.begin = 1, .tokens = 3, .hash = {6}}}}), one);
+  EXPECT_NE(digest({}), one);
+}
+
+TEST(PrefixIndex, WithoutTokensADropTakesTheAdapterOfTheKey) {
+  Scene scene({full()}, 100);
+  std::vector<Sequence> live;
+  for (const Setting& setting : {Setting{}, Setting{{'a'}, {}}, Setting{{'a', 'b'}, {}}}) {
+    live.push_back(scene.make());
+    live.back().set(setting);
+    live.back().append(count_to(8));
+    scene.publish(live.back());
+  }
+  scene.index.drop({{}, 0, 0, live[1].context.get()}, scene.pool);
+  EXPECT_EQ(scene.index.match(live[0].key(), 8).tokens, 8);
+  EXPECT_EQ(scene.index.match(live[1].key(), 8).tokens, 0);
+  EXPECT_EQ(scene.index.match(live[2].key(), 8).tokens, 8);
+  scene.end(live);
+}
+
+// The checkpoints lie before the first whole block. A drop leaves those of other adapters and media.
+TEST(PrefixIndex, ADropLeavesCheckpointsOfOtherAdaptersAndMedia) {
+  Scene scene({full(), state()}, 100);
+  std::vector<Sequence> live;
+  const MediaSpan image = {.begin = 1, .tokens = 1, .hash = {5}}, other = {.begin = 1, .tokens = 1, .hash = {6}};
+  for (const Setting& setting : {Setting{}, Setting{{'a'}, {}}, Setting{{'a'}, {image}}, Setting{{'a'}, {other}}}) {
+    live.push_back(scene.make());
+    live.back().set(setting);
+    live.back().append(count_to(3));
+    scene.publish(live.back());
+  }
+  EXPECT_EQ(scene.index.held_pages(1), 4);
+  scene.index.drop(live[2].key(), scene.pool);
+  EXPECT_EQ(scene.index.held_pages(1), 3);
+  EXPECT_EQ(scene.index.match(live[2].key(), 3).tokens, 0);
+  EXPECT_EQ(scene.index.match(live[3].key(), 3).tokens, 3);
+  scene.index.drop({{}, 0, 0, live[1].context.get()}, scene.pool);  // of the adapter, with any media
+  EXPECT_EQ(scene.index.held_pages(1), 1);
+  EXPECT_EQ(scene.index.match(live[0].key(), 3).tokens, 3);
+  scene.end(live);
+}
+
 TEST(PrefixIndex, AStateServesItsOwnPosition) {
   Scene scene({full(), state()}, 100);
   Sequence first = scene.run(count_to(6));
@@ -232,19 +312,23 @@ TEST(PrefixIndex, ADropTakesCheckpointsWithinABlock) {
   EXPECT_EQ(scene.pool.used(), 0);
 }
 
-using Published = std::vector<std::tuple<Tokens, uint64_t, int64_t>>;  // tokens, salt, where it begins
+using Published = std::vector<std::tuple<Tokens, uint64_t, int64_t, Setting>>;  // tokens, salt, where it begins
 
-// The definition: over everything published, the longest run of equal tokens under equal salts from the beginning.
-int64_t longest_known(const Published& published, const Tokens& query, uint64_t salt, int64_t salt_begin) {
+// The definition: over everything published, the longest run of equal tokens under equal salts, adapters and media from
+// the beginning.
+int64_t longest_known(const Published& published, const Tokens& query, uint64_t salt, int64_t salt_begin,
+                      const Setting& setting) {
   const auto in_force = [](int64_t position, uint64_t s, int64_t begin) {
     return (position / kPage + 1) * kPage > begin ? s : 0;
   };
   int64_t longest = 0;
-  for (const auto& [tokens, other_salt, other_begin] : published) {
+  for (const auto& [tokens, other_salt, other_begin, other] : published) {
+    if (setting.adapter != other.adapter) continue;
     int64_t same = 0;
     while (same < static_cast<int64_t>(std::min(tokens.size(), query.size())) &&
            in_force(same, salt, salt_begin) == in_force(same, other_salt, other_begin) &&
-           tokens[static_cast<size_t>(same)] == query[static_cast<size_t>(same)]) {
+           tokens[static_cast<size_t>(same)] == query[static_cast<size_t>(same)] &&
+           setting.at(same) == other.at(same)) {
       ++same;
     }
     longest = std::max(longest, same);
@@ -254,8 +338,8 @@ int64_t longest_known(const Published& published, const Tokens& query, uint64_t 
 
 class PrefixWalk : public testing::TestWithParam<int> {};
 
-// After any publishes, attaches, evictions and removals: an attached sequence has pages of its own tokens and salt, the
-// references are right, and without evictions the longest known prefix is found.
+// After any publishes, attaches, evictions and removals: an attached sequence has pages of its own tokens, salt,
+// adapter and media, the references are right, and without evictions the longest known prefix is found.
 TEST_P(PrefixWalk, HoldsWhatItSays) {
   const int seed = GetParam();
   std::mt19937 random(static_cast<uint32_t>(seed));
@@ -277,18 +361,22 @@ TEST_P(PrefixWalk, HoldsWhatItSays) {
       Tokens query;
       const uint64_t salt = static_cast<uint64_t>(below(3));
       const int64_t salt_begin = below(2) == 0 ? 0 : below(12);
+      Setting setting = Setting::draw(random);
       if (!published.empty() && below(4) > 0) {
-        query = std::get<0>(published[static_cast<size_t>(below(static_cast<uint32_t>(published.size())))]);
+        const auto& old = published[static_cast<size_t>(below(static_cast<uint32_t>(published.size())))];
+        query = std::get<0>(old);
+        if (below(3) > 0) setting = std::get<3>(old);
+        if (below(3) == 0) setting.media.resize(setting.media.size() / 2);
         query.resize(static_cast<size_t>(below(static_cast<uint32_t>(query.size() + 1))));
       }
       for (int64_t more = below(6); more-- > 0;) query.push_back(static_cast<int32_t>(below(2)));
       PrefixIndex::Match match;
-      live.push_back(scene.attach(query, salt, salt_begin, &match));
+      live.push_back(scene.attach(query, salt, salt_begin, &match, setting));
       hits += match.tokens > 0;
       ASSERT_LE(match.tokens, match.known);
       ASSERT_EQ(match.limited_by >= 0, match.tokens < match.known);
       if (!evicts) {
-        const int64_t longest = longest_known(published, query, salt, salt_begin);
+        const int64_t longest = longest_known(published, query, salt, salt_begin, setting);
         ASSERT_EQ(match.known, longest) << "seed " << seed << " step " << step;
         if (only_full) {
           ASSERT_EQ(match.tokens, longest);
@@ -304,7 +392,7 @@ TEST_P(PrefixWalk, HoldsWhatItSays) {
       } else if (what < 8) {
         const int64_t known = scene.publish(sequence);
         ASSERT_TRUE(evicts || known == sequence.length());
-        published.emplace_back(sequence.prefix(known), sequence.salt, sequence.salt_begin);
+        published.emplace_back(sequence.prefix(known), sequence.salt, sequence.salt_begin, sequence.setting);
       } else if (what < 9) {
         sequence.remove();
         live.erase(live.begin() + static_cast<int64_t>(who));

@@ -11,18 +11,18 @@ namespace {
 const PageKey kModel = {1, 2, 3};
 
 // The key of the last whole page of a sequence, by definition.
-PageKey key_of(const Tokens& tokens, uint64_t salt, int64_t salt_begin) {
+PageKey key_of(const Tokens& tokens, uint64_t salt, int64_t salt_begin, const Setting& setting = {}) {
   std::vector<PageKey> keys(tokens.size() / kPage);
   const auto* bytes = reinterpret_cast<const uint8_t*>(&salt);
   page_keys({.fingerprint = kModel,
-             .adapter = {},
+             .adapter = setting.adapter,
              .salt = {bytes, salt == 0 ? 0 : sizeof(salt)},
              .salt_begin = salt_begin,
              .parent = nullptr,
              .begin = 0,
              .page_size = kPage,
              .tokens = tokens,
-             .media = {}},
+             .media = setting.media},
             keys[0].data());
   return keys.back();
 }
@@ -43,6 +43,7 @@ class Follower : public PrefixListener {
     EXPECT_EQ(static_cast<int64_t>(held.prefix.size()), (page.index + 1) * kPage);
     EXPECT_EQ(page.salted, held.salt != 0);
     EXPECT_EQ(page.parent == nullptr, page.index == 0);
+    check_context(page, held);
     Tokens tokens(kPage);
     scene_.index.read_block(page.block, tokens);
     EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), held.prefix.end() - kPage));
@@ -71,6 +72,7 @@ class Follower : public PrefixListener {
     scene_.index.for_each_named([&](const NamedPage& page) {
       EXPECT_TRUE(listed.insert({{*page.key, page.group}, page.page}).second);
       EXPECT_EQ(page.parent == nullptr, page.index == 0);
+      check_context(page, scene_.pool.at(page.group, page.page));
     });
     EXPECT_EQ(listed, pages);
     size_t whole = 0;
@@ -86,6 +88,17 @@ class Follower : public PrefixListener {
   int64_t heard = 0, clears = 0;
 
  private:
+  static void check_context(const NamedPage& page, const Pool::Page& held) {
+    const auto adapter = PrefixContext::adapter_of(page.context);
+    EXPECT_TRUE(std::equal(adapter.begin(), adapter.end(), held.part.adapter.begin(), held.part.adapter.end()));
+    std::vector<MediaSpan> spans;  // those with a token in the page
+    for (size_t i = held.part.spans.size() - kPage; i < held.part.spans.size(); ++i) {
+      const MediaSpan& span = held.part.spans[i];
+      if (span.tokens > 0 && (spans.empty() || spans.back() != span)) spans.push_back(span);
+    }
+    const auto media = PrefixContext::media_in(page.context, page.index * kPage, (page.index + 1) * kPage);
+    EXPECT_TRUE(std::equal(media.begin(), media.end(), spans.begin(), spans.end()));
+  }
   Scene& scene_;
 };
 
@@ -142,7 +155,7 @@ TEST(PrefixListener, HearsOnceThatAllIsGone) {
 class ListenerWalk : public testing::TestWithParam<int> {};
 
 // After any publishes, evictions and drops, a listener has the pages that the index holds, under the keys of their
-// tokens and salts.
+// tokens, salts, adapters and media.
 TEST_P(ListenerWalk, HasThePagesOfTheIndex) {
   const int seed = GetParam();
   std::mt19937 random(static_cast<uint32_t>(seed));
@@ -152,12 +165,13 @@ TEST_P(ListenerWalk, HasThePagesOfTheIndex) {
   const auto& mixture = mixtures[static_cast<size_t>(seed) % mixtures.size()];
   Scene scene(mixture, seed % 2 == 0 ? 40 : 10000);
   Follower follower(&scene);
-  std::map<PageKey, std::pair<Tokens, uint64_t>> meanings;
+  std::map<PageKey, std::tuple<Tokens, uint64_t, Setting::Part>> meanings;
   std::vector<Sequence> live;
   for (int step = 0; step < 500; ++step) {
     const int64_t what = below(12);
     if (live.empty() || (what < 3 && live.size() < 8)) {
       live.push_back(scene.make(static_cast<uint64_t>(below(3)), below(2) == 0 ? 0 : below(12)));
+      if (below(2) == 0) live.back().set(Setting::draw(random));
     }
     Sequence& sequence = live[static_cast<size_t>(below(static_cast<uint32_t>(live.size())))];
     if (what < 5) {
@@ -167,8 +181,9 @@ TEST_P(ListenerWalk, HasThePagesOfTheIndex) {
     } else if (what < 8) {
       scene.index.publish(sequence.key(), sequence, scene.pool, {static_cast<uint64_t>(below(3)), 0, 0});
       for (int64_t end = kPage; end <= sequence.length(); end += kPage) {
-        const PageKey key = key_of(sequence.prefix(end), sequence.salt, sequence.salt_begin);
-        const std::pair meaning{sequence.prefix(end), sequence.salt_at(end / kPage - 1)};
+        const PageKey key = key_of(sequence.prefix(end), sequence.salt, sequence.salt_begin, sequence.setting);
+        const std::tuple meaning{sequence.prefix(end), sequence.salt_at(end / kPage - 1),
+                                 sequence.setting.part(static_cast<size_t>(end))};
         ASSERT_EQ(meanings.try_emplace(key, meaning).first->second, meaning);
       }
     } else if (what < 9) {
@@ -179,7 +194,7 @@ TEST_P(ListenerWalk, HasThePagesOfTheIndex) {
     } else if (what < 11) {
       scene.index.drop_session(static_cast<uint64_t>(1 + below(2)), scene.pool);
     } else if (below(4) == 0) {
-      scene.index.drop({{}, sequence.salt, 0}, scene.pool);
+      scene.index.drop({{}, sequence.salt, 0, sequence.context.get()}, scene.pool);
     } else {
       TokenRuns::Key key = sequence.key();
       key.tokens = key.tokens.first(static_cast<size_t>(below(static_cast<uint32_t>(sequence.length() + 1))));
@@ -190,8 +205,8 @@ TEST_P(ListenerWalk, HasThePagesOfTheIndex) {
     for (const auto& [name, page] : follower.pages) {
       const auto found = meanings.find(name.first);
       ASSERT_NE(found, meanings.end()) << "a key of tokens that were never published";
-      ASSERT_EQ(found->second.first, scene.pool.at(name.second, page).prefix);
-      ASSERT_EQ(found->second.second, scene.pool.at(name.second, page).salt);
+      const Pool::Page& held = scene.pool.at(name.second, page);
+      ASSERT_TRUE(found->second == std::tuple(held.prefix, held.salt, held.part));
     }
     ASSERT_TRUE(scene.index.is_valid()) << "seed " << seed << " step " << step;
   }

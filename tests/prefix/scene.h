@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <random>
 #include <vector>
 
 #include "prefix/prefix_index.h"
@@ -36,8 +37,48 @@ inline GroupRules state() {
   return rules;
 }
 
-// Pages with reference counts and contents. The contents are the salt in force and all tokens from the sequence's first
-// one on.
+// The adapter of a sequence, and its media.
+struct Setting {
+  std::vector<uint8_t> adapter;
+  std::vector<MediaSpan> media;
+
+  ContextRef context() const {
+    return adapter.empty() && media.empty() ? ContextRef() : ContextRef(new PrefixContext(adapter, media));
+  }
+  // The span of the token at a position; MediaSpan() if it has none.
+  MediaSpan at(int64_t position) const {
+    for (const MediaSpan& span : media) {
+      if (span.begin <= position && position < span.begin + span.tokens) return span;
+    }
+    return {};
+  }
+  // What the first tokens depend on, and nothing else.
+  struct Part {
+    std::vector<uint8_t> adapter;
+    std::vector<MediaSpan> spans;  // of each token
+    bool operator==(const Part&) const = default;
+  };
+  Part part(size_t tokens) const {
+    Part part{adapter, {}};
+    for (size_t i = 0; i < tokens; ++i) part.spans.push_back(at(static_cast<int64_t>(i)));
+    return part;
+  }
+  // One of few settings, so that many sequences have the same one up to some token.
+  static Setting draw(std::mt19937& random) {
+    Setting setting;
+    if (random() % 3 == 0) setting.adapter.push_back(static_cast<uint8_t>('a' + random() % 2));
+    for (int64_t at = random() % 12; at < 30 && random() % 3 > 0; at += random() % 5) {
+      MediaSpan span = {.begin = at, .tokens = static_cast<int64_t>(1 + random() % 6)};
+      span.hash[31] = static_cast<uint8_t>(random() % 2);
+      setting.media.push_back(span);
+      at += span.tokens;
+    }
+    return setting;
+  }
+};
+
+// Pages with reference counts and contents. The contents are the salt in force, all tokens from the sequence's first
+// one on, and their setting.
 class Pool : public PrefixPages {
  public:
   struct Page {
@@ -45,6 +86,7 @@ class Pool : public PrefixPages {
     bool indexed = false;
     uint64_t salt = 0;
     Tokens prefix;
+    Setting::Part part;
   };
   explicit Pool(size_t groups) : pages(groups) {}
   void hold(int32_t group, int32_t page) noexcept override {
@@ -67,9 +109,10 @@ class Pool : public PrefixPages {
   bool held(int32_t group, int32_t page) const noexcept override {
     return pages[static_cast<size_t>(group)][static_cast<size_t>(page)].indexed;
   }
-  int32_t take(int32_t group, uint64_t salt, Tokens prefix) {
+  int32_t take(int32_t group, uint64_t salt, Tokens prefix, const Setting& setting) {
     auto& list = pages[static_cast<size_t>(group)];
-    list.push_back({1, false, salt, std::move(prefix)});
+    const Setting::Part part = setting.part(prefix.size());
+    list.push_back({1, false, salt, std::move(prefix), part});
     return static_cast<int32_t>(list.size()) - 1;
   }
   Page& at(int32_t group, int32_t page) { return pages[static_cast<size_t>(group)][static_cast<size_t>(page)]; }
@@ -89,9 +132,15 @@ struct Sequence : PublishedPages {
   Tokens tokens;
   uint64_t salt = 0;
   int64_t salt_begin = 0;
+  Setting setting;
+  ContextRef context;
   std::vector<std::map<int64_t, int32_t>> lists;  // [groups]: page by list index; of a state group at index 0
 
-  TokenRuns::Key key() const { return {tokens, salt, salt_begin}; }
+  TokenRuns::Key key() const { return {tokens, salt, salt_begin, context.get()}; }
+  void set(const Setting& s) {
+    setting = s;
+    context = s.context();
+  }
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   uint64_t salt_at(int64_t index) const { return (index + 1) * kPage > salt_begin ? salt : 0; }
   Tokens prefix(int64_t end) const { return Tokens(tokens.begin(), tokens.begin() + std::min(end, length())); }
@@ -106,6 +155,7 @@ struct Sequence : PublishedPages {
     int32_t& own = lists[static_cast<size_t>(group)].at(index);
     EXPECT_EQ(pool->at(group, own).prefix, pool->at(group, page).prefix);
     EXPECT_EQ(pool->at(group, own).salt, pool->at(group, page).salt);
+    EXPECT_TRUE(pool->at(group, own).part == pool->at(group, page).part);
     --pool->at(group, own).refs;
     ++pool->at(group, page).refs;
     own = page;
@@ -119,12 +169,12 @@ struct Sequence : PublishedPages {
       const auto group = static_cast<int32_t>(g);
       if (is_state(g)) {
         drop(group, 0);
-        lists[g][0] = pool->take(group, salt_at((length() - 1) / kPage), tokens);
+        lists[g][0] = pool->take(group, salt_at((length() - 1) / kPage), tokens, setting);
         continue;
       }
       for (int64_t i = before / kPage; i * kPage < length(); ++i) {
         drop(group, i);
-        lists[g][i] = pool->take(group, salt_at(i), prefix((i + 1) * kPage));
+        lists[g][i] = pool->take(group, salt_at(i), prefix((i + 1) * kPage), setting);
       }
       while (!lists[g].empty() && (lists[g].begin()->first + 1) * kPage <= (*rules)[g].first_visible(length())) {
         drop(group, lists[g].begin()->first);
@@ -167,9 +217,11 @@ class Scene {
   int64_t publish(Sequence& sequence) { return index.publish(sequence.key(), sequence, pool, {}); }
 
   // A sequence that begins with the pages that the index finds. Every page is checked.
-  Sequence attach(const Tokens& query, uint64_t salt, int64_t salt_begin, PrefixIndex::Match* match) {
+  Sequence attach(const Tokens& query, uint64_t salt, int64_t salt_begin, PrefixIndex::Match* match,
+                  const Setting& setting = {}) {
     Sequence sequence = make(salt, salt_begin);
-    *match = index.match({query, salt, salt_begin}, static_cast<int64_t>(query.size()));
+    sequence.set(setting);
+    *match = index.match({query, salt, salt_begin, sequence.context.get()}, static_cast<int64_t>(query.size()));
     sequence.tokens = Tokens(query.begin(), query.begin() + match->tokens);
     for (size_t g = 0; g < rules.size() && match->tokens > 0; ++g) {
       const auto group = static_cast<int32_t>(g);
@@ -178,7 +230,8 @@ class Scene {
         const int32_t page = index.matched_state(group);
         EXPECT_EQ(pool.at(group, page).prefix, sequence.tokens);
         EXPECT_EQ(pool.at(group, page).salt, sequence.salt_at(last));
-        sequence.lists[g][0] = pool.take(group, sequence.salt_at(last), sequence.tokens);
+        EXPECT_TRUE(pool.at(group, page).part == setting.part(sequence.tokens.size()));
+        sequence.lists[g][0] = pool.take(group, sequence.salt_at(last), sequence.tokens, setting);
         continue;
       }
       for (int64_t i = rules[g].first_visible(match->tokens) / kPage; i <= last; ++i) {
@@ -190,11 +243,14 @@ class Scene {
         EXPECT_GE(static_cast<int64_t>(held.size()), end);
         EXPECT_TRUE(std::equal(query.begin(), query.begin() + end, held.begin())) << "a page of other tokens";
         EXPECT_EQ(pool.at(group, page).salt, sequence.salt_at(i));
+        Setting::Part part = pool.at(group, page).part;
+        part.spans.resize(static_cast<size_t>(end));
+        EXPECT_TRUE(part == setting.part(static_cast<size_t>(end))) << "a page of another adapter or other media";
         if (end == (i + 1) * kPage) {
           ++pool.at(group, page).refs;
           sequence.lists[g][i] = page;
         } else {
-          sequence.lists[g][i] = pool.take(group, sequence.salt_at(i), sequence.tokens);
+          sequence.lists[g][i] = pool.take(group, sequence.salt_at(i), sequence.tokens, setting);
         }
       }
     }

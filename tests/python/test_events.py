@@ -113,6 +113,24 @@ def test_records_say_what_is_published_and_dropped(cache):
     assert cache.events.snapshot().events == []
 
 
+def test_messages_name_adapters_and_media(cache):
+    tokens, image = list(range(12)), bytes(range(32))
+    where = {"adapter": "mod\u00e8le".encode(), "media": [(2, 4, image)]}
+    remember(cache, tokens, salt=9, salt_begin=8, **where)
+    message = msgspec.msgpack.decode(cache.events.read_message(0, timestamp=0).payload)
+    name = "mod\u00e8le"
+    extra = [[name, [image.hex(), 2]], [name, [image.hex(), -2]], [name, "salted"]]
+    stored = [event for event in message[1] if event["group_idx"] == 0]
+    assert [key for event in stored for key in event["extra_keys"]] == extra
+    assert {event["lora_name"] for event in stored} == {name}
+    keys = kvcache.page_keys(tokens, PAGE, MODEL, salt=(9).to_bytes(8, "little"), salt_begin=8, **where)
+    assert [key for event in stored for key in event["block_hashes"]] == keys
+    snapshot = msgspec.msgpack.decode(cache.events.snapshot_message(timestamp=0).payload)
+    assert [key for event in snapshot[1] if event.get("group_idx") == 0 for key in event["extra_keys"]] == extra
+    batch = msgspec.msgpack.decode(cache.events.read_message(0, timestamp=0).payload, type=Batch)
+    assert batch.events[0].lora_name == name
+
+
 def test_a_reader_notices_what_it_missed():
     with make(capacity=3) as cache:
         remember(cache, list(range(40)))

@@ -82,6 +82,34 @@ def test_salts_sessions_pins_and_priorities(cache):
     assert cache.drop_prefix([], salt=big) == 0
 
 
+def test_adapters_and_media_are_apart(cache):
+    prompt, cat, dog = list(range(8)), [(5, 2, bytes([1] * 32)), (20, 4, bytes(32))], [(5, 2, bytes([2] * 32))]
+    sequence = cache.add()
+    compute(cache, sequence, prompt)
+    cache.publish_prefix(sequence, prompt, adapter=b"sql", media=cat)
+    assert cache.match_prefix(prompt, adapter=b"sql", media=iter(cat), allow_all=True).tokens == 8
+    assert cache.match_prefix(prompt, adapter=b"sql", media=dog, allow_all=True).tokens == 5
+    assert cache.match_prefix(prompt, adapter=b"sql", allow_all=True).tokens == 5
+    assert cache.match_prefix(prompt, media=cat, allow_all=True).tokens == 0
+    pin, hit = cache.pin_prefix(prompt, adapter=b"sql", media=cat)
+    assert hit.tokens == 8
+    cache.unpin_prefix(pin)
+    cache.set_prefix_priority(prompt, 1, adapter=b"sql", media=cat)
+    assert cache.attach_prefix(prompt, adapter=b"sql", media=dog)[1].tokens == 5
+    assert cache.drop_prefix(prompt, adapter=b"sql", media=dog) == 0
+    assert cache.drop_prefix(prompt, adapter=b"sql", media=cat) > 0
+    assert cache.drop_prefix([], adapter=b"s") == 0
+    assert cache.drop_prefix([], adapter=b"sql") > 0
+    with pytest.raises(kvcache.OutOfRange, match="media"):
+        cache.match_prefix(prompt, media=[(5, 2, bytes(32)), (6, 1, bytes(32))])
+    with pytest.raises(kvcache.InvalidArgument, match="match_prefix: the hash of a media span must be 32 bytes"):
+        cache.match_prefix(prompt, media=[(5, 2, b"short")])
+    with pytest.raises(TypeError):
+        cache.match_prefix(prompt, media=[5])
+    with pytest.raises(TypeError):
+        cache.match_prefix(prompt, adapter="sql")
+
+
 def test_steps_evict_what_no_sequence_uses(cache):
     for begin in (0, 100, 200):
         sequence = cache.add()

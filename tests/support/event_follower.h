@@ -44,6 +44,12 @@ class EventFollower {
     args.salt = reinterpret_cast<const uint8_t *>(&query.salt);
     args.salt_bytes = query.salt == 0 ? 0 : 8;
     args.salt_begin = query.salt_begin;
+    args.adapter = query.adapter;
+    args.adapter_bytes = query.adapter_bytes;
+    args.num_media = query.num_media;
+    args.media_begins = query.media_begins;
+    args.media_tokens = query.media_tokens;
+    args.media_hashes = query.media_hashes;
     ASSERT_EQ(kvc_page_keys(&args, keys[0].data(), nullptr), KVC_OK);
     for (size_t i = 0; i < pages; i++) {
       const auto begin = static_cast<int64_t>(i) * page_size_;

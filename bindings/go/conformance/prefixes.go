@@ -54,7 +54,15 @@ var prefixes = map[string]func(*script) ([]string, error){
 
 func (s *script) query() kvcache.PrefixQuery {
 	return kvcache.PrefixQuery{Tokens: list(s, "prompt", int32Of), Salt: uint64(s.integer("salt")),
-		SaltBegin: int64(s.integer("salt_begin")), AllowAll: s.has("allow_all")}
+		SaltBegin: int64(s.integer("salt_begin")), Adapter: hexOf(s, "adapter"), Media: s.media(), AllowAll: s.has("allow_all")}
+}
+
+func (s *script) media() (spans []kvcache.MediaSpan) {
+	lengths, hashes := list(s, "media_tokens", int64Of), hexOf(s, "media_hashes")
+	for i, begin := range list(s, "media_begins", int64Of) {
+		spans = append(spans, kvcache.MediaSpan{Begin: begin, Tokens: lengths[i], Hash: [32]byte(hashes[32*i:])})
+	}
+	return spans
 }
 
 func resultsOf(hit kvcache.PrefixHit) []string {

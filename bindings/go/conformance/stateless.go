@@ -40,10 +40,7 @@ var stateless = map[string]func(*script) ([]string, error){
 		if s.has("parent") {
 			args.Parent = (*kvcache.PageKey)(hexOf(s, "parent"))
 		}
-		lengths, hashes := list(s, "media_tokens", int64Of), hexOf(s, "media_hashes")
-		for i, begin := range list(s, "media_begins", int64Of) {
-			args.Media = append(args.Media, kvcache.MediaSpan{Begin: begin, Tokens: lengths[i], Hash: [32]byte(hashes[32*i:])})
-		}
+		args.Media = s.media()
 		keys, err := kvcache.PageKeys(args)
 		var text strings.Builder
 		for _, key := range keys {

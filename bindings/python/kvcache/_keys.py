@@ -34,7 +34,4 @@ def page_keys(
 
     Raises: OutOfRange, InvalidArgument, NullArgument (neither fingerprint nor parent).
     """
-    spans = list(media)
-    return _kvcache.page_keys(tokens, page_size, fingerprint, adapter, salt, salt_begin, parent, begin,
-                              [span[0] for span in spans], [span[1] for span in spans],
-                              [span[2] for span in spans])  # fmt: skip
+    return _kvcache.page_keys(tokens, page_size, fingerprint, adapter, salt, salt_begin, parent, begin, media)

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 from . import _kvcache
 
 TokenIds = Iterable[SupportsIndex]
+Media = Iterable[tuple[int, int, bytes]]
 
 
 @dataclass(frozen=True)
@@ -44,26 +45,30 @@ class Published:
 class Prefixes(_kvcache.Cache):
     """The calls of Cache on its prefix index. They raise Unsupported unless the cache was made with prefix_index=True."""
 
-    def match_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, allow_all: bool = False) -> PrefixHit:
+    def match_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, adapter: bytes = b"", media: Media = (),
+                     allow_all: bool = False) -> PrefixHit:
         """Says what attach_prefix would find, and changes nothing.
 
         Args:
             tokens: token ids of a prompt.
             salt: tokens under different salts never match; 0 = no salt, at most 2**64 - 1.
             salt_begin: the salt holds from the page that contains this token on. Earlier pages have salt 0.
+            adapter: the name of a LoRA adapter or the like. Tokens under different adapters never match.
+            media: spans of tokens that stand for an image or the like, by position: (position, tokens, 32-byte hash).
+                Tokens before the first difference of the media match. Spans may lie beyond the tokens.
             allow_all: all tokens may be found. By default one less at most, because its logits are needed.
 
         Raises:
             OutOfRange, Unsupported.
         """
-        return PrefixHit(*self._match_prefix(tokens, salt, salt_begin, allow_all))
+        return PrefixHit(*self._match_prefix(tokens, salt, salt_begin, adapter, media, allow_all))
 
-    def attach_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, allow_all: bool = False,
-                      stream: Any = None) -> tuple[int, PrefixHit]:
+    def attach_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, adapter: bytes = b"",
+                      media: Media = (), allow_all: bool = False, stream: Any = None) -> tuple[int, PrefixHit]:
         """Makes a sequence that holds the longest prefix of the tokens that was published. If there is none, it is empty.
 
         Args:
-            tokens, salt, salt_begin, allow_all: as in match_prefix().
+            tokens, salt, salt_begin, adapter, media, allow_all: as in match_prefix().
             stream: of the copy of a partial page, as forward().
 
         Returns:
@@ -72,18 +77,18 @@ class Prefixes(_kvcache.Cache):
         Raises:
             TooManySequences, OutOfPages, OutOfRange, Unsupported; nothing changed then.
         """
-        sequence, hit = self._attach_prefix(tokens, salt, salt_begin, allow_all, stream)
+        sequence, hit = self._attach_prefix(tokens, salt, salt_begin, adapter, media, allow_all, stream)
         return sequence, PrefixHit(*hit)
 
     def publish_prefix(self, sequence: SupportsIndex, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0,
-                       session: int = 0, priority: int = 0, time_to_live: int = 0,
-                       keep_private: bool = False) -> Published:
+                       adapter: bytes = b"", media: Media = (), session: int = 0, priority: int = 0,
+                       time_to_live: int = 0, keep_private: bool = False) -> Published:
         """Makes the first tokens of a sequence findable, also after it is removed. Can be repeated while it grows.
 
         Args:
             sequence: an id.
             tokens: the token ids that were appended to it, all or the first ones. The library cannot check them.
-            salt, salt_begin: as in match_prefix().
+            salt, salt_begin, adapter, media: as in match_prefix().
             session: 0 = none. Any other number: drop_session() drops what no other session published.
             priority: 0 to 100; lower ones are evicted first.
             time_to_live: 0 = no limit. Else so long after set_time() the tokens are evicted before all others.
@@ -93,11 +98,12 @@ class Prefixes(_kvcache.Cache):
             StaleId, Busy, Uncommitted, OutOfRange, Order (a layer lacks tokens), Unsupported (a streaming window, longrope's
             long factors).
         """
-        return Published(*self._publish_prefix(sequence, tokens, salt, salt_begin, session, priority, time_to_live,
-                                               keep_private))
+        return Published(*self._publish_prefix(sequence, tokens, salt, salt_begin, adapter, media, session, priority,
+                                               time_to_live, keep_private))
 
-    def pin_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0) -> tuple[int, PrefixHit]:
-        """Keeps the pages of a published prefix from being evicted.
+    def pin_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, adapter: bytes = b"",
+                   media: Media = ()) -> tuple[int, PrefixHit]:
+        """Keeps the pages of a published prefix from being evicted. The arguments are those of match_prefix().
 
         Returns:
             The pin, for unpin_prefix(), and what is pinned.
@@ -105,5 +111,5 @@ class Prefixes(_kvcache.Cache):
         Raises:
             OutOfRange, Unsupported.
         """
-        pin, hit = self._pin_prefix(tokens, salt, salt_begin)
+        pin, hit = self._pin_prefix(tokens, salt, salt_begin, adapter, media)
         return pin, PrefixHit(*hit)

@@ -10,7 +10,7 @@ import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._prefixes import PrefixHit, Prefixes, TokenIds
+from ._prefixes import Media, PrefixHit, Prefixes, TokenIds
 
 _SYNC = {"data": 0, "none": 1, "full": 2}
 _STORE = {"published": 0, "reused": 1, "nothing": 2}
@@ -189,13 +189,13 @@ class Tiers(Prefixes):
         self._add_plugin_tier("Tiers.add_plugin_tier", os.fsdecode(library), options,
                               _number_of("add_plugin_tier", "store", store, _STORE), min_tokens)
 
-    def load_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, allow_all: bool = False,
-                    session: int = 0, priority: int = 0, time_to_live: int = 0,
+    def load_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, adapter: bytes = b"",
+                    media: Media = (), allow_all: bool = False, session: int = 0, priority: int = 0, time_to_live: int = 0,
                     token_ns: int = 0) -> tuple[LoadJob | None, PrefixHit]:
         """Starts to load what the tiers have of a prefix and the pools lack. attach_prefix finds it when the job has ended.
 
         Args:
-            tokens, salt, salt_begin, allow_all: as in match_prefix().
+            tokens, salt, salt_begin, adapter, media, allow_all: as in match_prefix().
             session, priority, time_to_live: of the pages that are loaded, as in publish_prefix().
             token_ns: what it costs to compute a token, in nanoseconds. Nothing is loaded if that would take longer. 0 = load
                 in any case.
@@ -206,7 +206,8 @@ class Tiers(Prefixes):
         Raises:
             Unsupported (no tier), TooManySequences, OutOfPages, OutOfRange.
         """
-        job, hit = self._load_prefix(tokens, salt, salt_begin, allow_all, session, priority, time_to_live, token_ns)
+        job, hit = self._load_prefix(tokens, salt, salt_begin, adapter, media, allow_all, session, priority, time_to_live,
+                                     token_ns)
         return (LoadJob(self, job) if job != 0 else None), PrefixHit(*hit)
 
     def suspend(self, sequence: int) -> LoadJob:

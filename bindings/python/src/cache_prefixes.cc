@@ -4,18 +4,23 @@
 
 #include "cache.h"
 #include "error.h"
+#include "keys.h"
 #include "kvcache_tier.h"
 
 namespace kvcpy {
 
 namespace {
 
-// A query, and the tokens to which it points.
+// A query, and the arrays to which it points.
 struct Query {
   std::vector<int32_t> tokens;
+  const nb::bytes adapter;
+  const Media media;
   kvc_prefix_query query;
 
-  Query(const char* function, nb::handle given, uint64_t salt, int64_t salt_begin, bool allow_all = true) {
+  Query(const char* function, nb::handle given, uint64_t salt, int64_t salt_begin, nb::bytes lora, nb::handle spans,
+        bool allow_all = true)
+      : adapter(std::move(lora)), media(function, spans) {
     const Integers values = integers_from_python(given);
     if (values.is_scalar) throw nb::type_error("tokens must be a list or an array of token ids");
     tokens.reserve(values.values.size());
@@ -31,6 +36,9 @@ struct Query {
     query.num_tokens = values.size();
     query.salt = salt;
     query.salt_begin = salt_begin;
+    query.adapter = static_cast<const uint8_t*>(adapter.data());
+    query.adapter_bytes = static_cast<int64_t>(adapter.size());
+    media.write(&query);
     query.flags = allow_all ? KVC_PREFIX_ALLOW_ALL : 0;
   }
   Query(const Query&) = delete;
@@ -42,20 +50,21 @@ nb::tuple hit_tuple(const kvc_prefix_hit& hit) {
   return nb::make_tuple(hit.tokens, hit.copied_tokens, hit.known_tokens, limited, hit.load_tokens, hit.load_ns);
 }
 
-nb::tuple match(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all) {
+nb::tuple match(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, nb::bytes adapter,
+                nb::handle media, bool allow_all) {
   auto handle = self.open();
-  const Query query("match_prefix", tokens, salt, salt_begin, allow_all);
+  const Query query("match_prefix", tokens, salt, salt_begin, adapter, media, allow_all);
   kvc_prefix_hit hit;
   kvc_prefix_hit_init(&hit);
   call_without_gil([&](kvc_error* error) { return kvc_prefix_match(handle->cache, &query.query, &hit, error); });
   return hit_tuple(hit);
 }
 
-nb::tuple attach(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all,
-                 nb::handle stream) {
+nb::tuple attach(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, nb::bytes adapter,
+                 nb::handle media, bool allow_all, nb::handle stream) {
   auto handle = self.open();
   const Work work = self.work(stream);
-  const Query query("attach_prefix", tokens, salt, salt_begin, allow_all);
+  const Query query("attach_prefix", tokens, salt, salt_begin, adapter, media, allow_all);
   kvc_prefix_hit hit;
   kvc_prefix_hit_init(&hit);
   kvc_seq sequence = 0;
@@ -66,11 +75,12 @@ nb::tuple attach(const Cache& self, nb::handle tokens, uint64_t salt, int64_t sa
 }
 
 nb::tuple publish(const Cache& self, nb::handle sequence, nb::handle tokens, uint64_t salt, int64_t salt_begin,
-                  uint64_t session, int64_t priority, int64_t time_to_live, bool keep_private) {
+                  nb::bytes adapter, nb::handle media, uint64_t session, int64_t priority, int64_t time_to_live,
+                  bool keep_private) {
   auto handle = self.open();
   const Integers id = integers_from_python(sequence);
   if (!id.is_scalar) throw nb::type_error("Cache.publish_prefix: one sequence id is needed");
-  const Query query("publish_prefix", tokens, salt, salt_begin);
+  const Query query("publish_prefix", tokens, salt, salt_begin, adapter, media);
   kvc_prefix_options options;
   kvc_prefix_options_init(&options);
   options.session = session;
@@ -85,9 +95,10 @@ nb::tuple publish(const Cache& self, nb::handle sequence, nb::handle tokens, uin
   return nb::make_tuple(published.known_tokens, published.pages_added, published.pages_freed);
 }
 
-int64_t drop(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin) {
+int64_t drop(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, nb::bytes adapter,
+             nb::handle media) {
   auto handle = self.open();
-  const Query query("drop_prefix", tokens, salt, salt_begin);
+  const Query query("drop_prefix", tokens, salt, salt_begin, adapter, media);
   int64_t pages = 0;
   call_without_gil([&](kvc_error* error) { return kvc_prefix_drop(handle->cache, &query.query, &pages, error); });
   return pages;
@@ -101,9 +112,9 @@ int64_t drop_session(const Cache& self, uint64_t session) {
 }
 
 void set_priority(const Cache& self, nb::handle tokens, int64_t priority, int64_t time_to_live, uint64_t salt,
-                  int64_t salt_begin) {
+                  int64_t salt_begin, nb::bytes adapter, nb::handle media) {
   auto handle = self.open();
-  const Query query("set_prefix_priority", tokens, salt, salt_begin);
+  const Query query("set_prefix_priority", tokens, salt, salt_begin, adapter, media);
   call_without_gil([&](kvc_error* error) {
     return kvc_prefix_set_priority(handle->cache, &query.query, saturate(priority), time_to_live, error);
   });
@@ -116,9 +127,10 @@ void set_session_priority(const Cache& self, uint64_t session, int64_t priority,
   });
 }
 
-nb::tuple pin(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin) {
+nb::tuple pin(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, nb::bytes adapter,
+              nb::handle media) {
   auto handle = self.open();
-  const Query query("pin_prefix", tokens, salt, salt_begin);
+  const Query query("pin_prefix", tokens, salt, salt_begin, adapter, media);
   kvc_prefix_hit hit;
   kvc_prefix_hit_init(&hit);
   uint64_t pin = 0;
@@ -199,10 +211,11 @@ void add_plugin_tier(const Cache& self, const char* caller, const char* library,
 }
 
 // Returns a job (0 = none), and the hit in the prefix index.
-nb::tuple load(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all,
-               uint64_t session, int64_t priority, int64_t time_to_live, int64_t token_ns) {
+nb::tuple load(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, nb::bytes adapter,
+               nb::handle media, bool allow_all, uint64_t session, int64_t priority, int64_t time_to_live,
+               int64_t token_ns) {
   auto handle = self.open();
-  const Query query("load_prefix", tokens, salt, salt_begin, allow_all);
+  const Query query("load_prefix", tokens, salt, salt_begin, adapter, media, allow_all);
   kvc_prefix_load_options options;
   kvc_prefix_load_options_init(&options);
   options.session = session;
@@ -264,11 +277,13 @@ nb::tuple tier_traffic(const Cache& self) {
 }  // namespace
 
 void Cache::bind_prefixes(nb::class_<Cache>& cls) {
-  cls.def("_match_prefix", &match, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("allow_all"))
-      .def("_attach_prefix", &attach, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("allow_all"),
-           nb::arg("stream").none())
+  cls.def("_match_prefix", &match, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("adapter"),
+          nb::arg("media"), nb::arg("allow_all"))
+      .def("_attach_prefix", &attach, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("adapter"),
+           nb::arg("media"), nb::arg("allow_all"), nb::arg("stream").none())
       .def("_publish_prefix", &publish, nb::arg("sequence"), nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"),
-           nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"), nb::arg("keep_private"))
+           nb::arg("adapter"), nb::arg("media"), nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"),
+           nb::arg("keep_private"))
       .def("_add_disk_tier", &add_disk_tier, nb::arg("directory"), nb::arg("capacity_bytes"), nb::arg("sync"),
            nb::arg("store"), nb::arg("min_tokens"))
       .def("_add_host_tier", &add_host_tier, nb::arg("capacity_bytes"), nb::arg("store"), nb::arg("min_tokens"))
@@ -276,19 +291,22 @@ void Cache::bind_prefixes(nb::class_<Cache>& cls) {
       .def("_resume", &resume, nb::arg("sequence"))
       .def("_add_plugin_tier", &add_plugin_tier, nb::arg("caller"), nb::arg("library"), nb::arg("options"),
            nb::arg("store"), nb::arg("min_tokens"))
-      .def("_load_prefix", &load, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("allow_all"),
-           nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"), nb::arg("token_ns"))
+      .def("_load_prefix", &load, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("adapter"),
+           nb::arg("media"), nb::arg("allow_all"), nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"),
+           nb::arg("token_ns"))
       .def("_poll_job", &poll_job, nb::arg("job"))
       .def("_cancel_job", &cancel_job, nb::arg("job"))
       .def("_job_descriptor", &job_descriptor)
       .def("_tier_traffic", &tier_traffic)
-      .def("_pin_prefix", &pin, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"))
+      .def("_pin_prefix", &pin, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("adapter"),
+           nb::arg("media"))
       .def("drop_prefix", &drop, nb::arg("tokens"), nb::kw_only(), nb::arg("salt") = 0, nb::arg("salt_begin") = 0,
+           nb::arg("adapter") = nb::bytes("", 0), nb::arg("media") = nb::make_tuple(),
            R"(Forgets every published prefix that begins with these tokens: their last page and all that continues it.
 
 Args:
-    tokens: token ids. Empty: all that was published with this salt from the first page on.
-    salt, salt_begin: as in publish_prefix().
+    tokens: token ids. Empty: all that was published with this salt and adapter from the first page on.
+    salt, salt_begin, adapter, media: as in publish_prefix().
 
 Returns:
     How many pages the index gave back. Sequences keep their pages.
@@ -305,14 +323,15 @@ Returns:
 
 Raises: InvalidArgument, Unsupported (a cache without prefix_index).)")
       .def("set_prefix_priority", &set_priority, nb::arg("tokens"), nb::arg("priority"), nb::arg("time_to_live") = 0,
-           nb::kw_only(), nb::arg("salt") = 0, nb::arg("salt_begin") = 0,
+           nb::kw_only(), nb::arg("salt") = 0, nb::arg("salt_begin") = 0, nb::arg("adapter") = nb::bytes("", 0),
+           nb::arg("media") = nb::make_tuple(),
            R"(Sets the priority and the time to live of published tokens, from the first one on.
 
 Args:
     tokens: token ids. Longer prefixes keep theirs after these tokens.
     priority: 0 to 100; lower ones are evicted first.
     time_to_live: 0 = no limit, else as in publish_prefix().
-    salt, salt_begin: as in publish_prefix().
+    salt, salt_begin, adapter, media: as in publish_prefix().
 
 Raises: OutOfRange, Unsupported (a cache without prefix_index).)")
       .def("set_session_priority", &set_session_priority, nb::arg("session"), nb::arg("priority"),

@@ -17,10 +17,10 @@ const uint8_t* data_of(const nb::bytes& bytes) { return static_cast<const uint8_
 
 // Returns the 32 bytes of a key, a fingerprint or a hash; null for None. Checks the length, because the C function
 // reads 32 bytes in any case.
-const uint8_t* key_of(nb::handle object, const char* name) {
+const uint8_t* key_of(const char* function, nb::handle object, const char* name) {
   if (object.is_none()) return nullptr;
   if (!PyBytes_Check(object.ptr()) || PyBytes_Size(object.ptr()) != static_cast<Py_ssize_t>(kKeyBytes))
-    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "page_keys: %s must be 32 bytes", name);
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %s must be 32 bytes", function, name);
   return reinterpret_cast<const uint8_t*>(PyBytes_AsString(object.ptr()));
 }
 
@@ -48,26 +48,18 @@ struct Tokens {
 };
 
 nb::list page_keys(nb::handle tokens, nb::handle page_size, nb::handle fingerprint, nb::bytes adapter, nb::bytes salt,
-                   nb::handle salt_begin, nb::handle parent, nb::handle begin, nb::handle media_begins,
-                   nb::handle media_tokens, nb::list media_hashes) {
+                   nb::handle salt_begin, nb::handle parent, nb::handle begin, nb::handle media) {
   const Tokens ids(tokens);
-  const Integers begins = integers_from_python(media_begins), lengths = integers_from_python(media_tokens);
-  std::vector<uint8_t> hashes;
-  for (nb::handle hash : media_hashes) {
-    const uint8_t* bytes = key_of(hash, "the hash of a media span");
-    if (bytes == nullptr) raise(KVC_ERROR_NULL_ARGUMENT, -1, "page_keys: the hash of a media span is None");
-    hashes.insert(hashes.end(), bytes, bytes + kKeyBytes);
-  }
+  const Media spans("page_keys", media);
   kvc_page_keys_args args;
   kvc_page_keys_args_init(&args);
   args.tokens = ids.data, args.num_tokens = ids.size, args.page_size = integer_from_python(page_size);
-  args.begin = integer_from_python(begin), args.parent = key_of(parent, "parent");
-  args.fingerprint = key_of(fingerprint, "fingerprint");
+  args.begin = integer_from_python(begin), args.parent = key_of("page_keys", parent, "parent");
+  args.fingerprint = key_of("page_keys", fingerprint, "fingerprint");
   args.adapter = data_of(adapter), args.adapter_bytes = static_cast<int64_t>(adapter.size());
   args.salt = data_of(salt), args.salt_bytes = static_cast<int64_t>(salt.size());
   args.salt_begin = integer_from_python(salt_begin);
-  args.num_media = begins.size(), args.media_begins = begins.values.data(), args.media_tokens = lengths.values.data();
-  args.media_hashes = hashes.data();
+  spans.write(&args);
 
   const size_t pages = args.page_size > 0 ? static_cast<size_t>(args.num_tokens / args.page_size) : 0;
   std::vector<uint8_t> keys(pages * kKeyBytes);
@@ -79,10 +71,21 @@ nb::list page_keys(nb::handle tokens, nb::handle page_size, nb::handle fingerpri
 
 }  // namespace
 
+Media::Media(const char* function, nb::handle spans) {
+  for (nb::handle span : spans) {
+    begins.push_back(integer_from_python(span[0]));
+    tokens.push_back(integer_from_python(span[1]));
+    const nb::object hash = span[2];
+    const uint8_t* bytes = key_of(function, hash, "the hash of a media span");
+    if (bytes == nullptr) raise(KVC_ERROR_NULL_ARGUMENT, -1, "%s: the hash of a media span is None", function);
+    hashes.insert(hashes.end(), bytes, bytes + kKeyBytes);
+  }
+}
+
 void bind_keys(nb::module_& module) {
   module.def("page_keys", &page_keys, nb::arg("tokens"), nb::arg("page_size"), nb::arg("fingerprint").none(),
              nb::arg("adapter"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("parent").none(), nb::arg("begin"),
-             nb::arg("media_begins"), nb::arg("media_tokens"), nb::arg("media_hashes"));
+             nb::arg("media"));
 }
 
 }  // namespace kvcpy

@@ -7,6 +7,11 @@ kvc_prefix_query read_query(void) {
   query.tokens = integers_32("prompt", &query.num_tokens);
   query.salt = (uint64_t)integer("salt", 0);
   query.salt_begin = integer("salt_begin", 0);
+  query.adapter = hex_bytes("adapter", &query.adapter_bytes);
+  int64_t n = 0;
+  query.media_begins = integers("media_begins", &n);
+  query.media_tokens = integers("media_tokens", &query.num_media);
+  query.media_hashes = hex_bytes("media_hashes", &n);
   query.flags = flag("allow_all") ? KVC_PREFIX_ALLOW_ALL : 0;
   return query;
 }

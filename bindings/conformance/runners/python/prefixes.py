@@ -10,7 +10,8 @@ from script import Script, operation
 
 
 def query(s: Script, **more: bool) -> dict[str, Any]:
-    return {"salt": s.integer("salt"), "salt_begin": s.integer("salt_begin"), **more}
+    return {"salt": s.integer("salt"), "salt_begin": s.integer("salt_begin"),
+            "adapter": bytes.fromhex(s.words.get("adapter", "")), "media": s.media(), **more}  # fmt: skip
 
 
 def prompt(s: Script) -> list[int]:

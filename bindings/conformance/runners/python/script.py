@@ -101,6 +101,11 @@ class Script:
     def integers(self, key: str) -> list[int] | None:
         return [int(item) for item in self.words[key].split(",") if item] if key in self.words else None
 
+    def media(self) -> list[tuple[int, int, bytes]]:
+        begins, lengths = self.integers("media_begins") or [], self.integers("media_tokens") or []
+        hashes = bytes.fromhex(self.words.get("media_hashes", ""))
+        return [(begins[i], lengths[i], hashes[32 * i : 32 * i + 32]) for i in range(len(begins))]
+
     def numbers(self, key: str) -> list[float] | None:
         return [float(item) for item in self.words[key].split(",")] if key in self.words else None
 

@@ -225,11 +225,8 @@ def append_slots(s: Script) -> None:
 def page_keys(s: Script) -> dict[str, str]:
     word = {key: bytes.fromhex(s.words[key]) for key in ("adapter", "salt", "parent") if s.has(key)}
     number = {key: s.integer(key) for key in ("salt_begin", "begin")}
-    hashes = bytes.fromhex(s.words.get("media_hashes", ""))
-    media = [(begin, count, hashes[32 * i : 32 * i + 32]) for i, (begin, count) in enumerate(
-        zip(s.integers("media_begins") or [], s.integers("media_tokens") or [], strict=True))]  # fmt: skip
     fingerprint = bytes.fromhex(s.words["fingerprint"]) if s.has("fingerprint") else None
-    keys = kvcache.page_keys(s.integers("tokens") or [], s.integer("page_size"), fingerprint, media=media, **word, **number)
+    keys = kvcache.page_keys(s.integers("tokens") or [], s.integer("page_size"), fingerprint, media=s.media(), **word, **number)
     return {"keys": b"".join(keys).hex()}
 
 

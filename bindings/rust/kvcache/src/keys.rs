@@ -17,6 +17,24 @@ pub struct MediaSpan {
     pub hash: [u8; 32],
 }
 
+/// The arrays from which C reads media spans.
+pub(crate) struct MediaArrays {
+    pub begins: Vec<i64>,
+    pub tokens: Vec<i64>,
+    pub hashes: Vec<[u8; 32]>,
+}
+
+impl MediaArrays {
+    pub fn new(media: &[MediaSpan]) -> Self {
+        let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        Self {
+            begins: media.iter().map(|span| number(span.begin)).collect(),
+            tokens: media.iter().map(|span| number(span.tokens)).collect(),
+            hashes: media.iter().map(|span| span.hash).collect(),
+        }
+    }
+}
+
 /// What [`page_keys`] hashes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PageKeys<'a> {
@@ -55,9 +73,7 @@ pub struct PageKeys<'a> {
 /// ```
 pub fn page_keys(call: &PageKeys<'_>) -> Result<Vec<PageKey>> {
     let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
-    let begins: Vec<i64> = call.media.iter().map(|span| number(span.begin)).collect();
-    let lengths: Vec<i64> = call.media.iter().map(|span| number(span.tokens)).collect();
-    let hashes: Vec<[u8; 32]> = call.media.iter().map(|span| span.hash).collect();
+    let media = MediaArrays::new(call.media);
     let mut keys = vec![[0; 32]; call.tokens.len().checked_div(call.page_size).unwrap_or(0)];
     let args = sys::kvc_page_keys_args {
         tokens: call.tokens.as_ptr(),
@@ -72,9 +88,9 @@ pub fn page_keys(call: &PageKeys<'_>) -> Result<Vec<PageKey>> {
         salt_bytes: number(call.salt.len()),
         salt_begin: number(call.salt_begin),
         num_media: number(call.media.len()),
-        media_begins: begins.as_ptr(),
-        media_tokens: lengths.as_ptr(),
-        media_hashes: hashes.as_ptr().cast(),
+        media_begins: media.begins.as_ptr(),
+        media_tokens: media.tokens.as_ptr(),
+        media_hashes: media.hashes.as_ptr().cast(),
         ..Default::default()
     };
     // SAFETY: the arrays have the lengths that are said, and live until the call returns. There is a key for each page.

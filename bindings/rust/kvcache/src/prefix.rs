@@ -2,6 +2,7 @@
 use crate::cache::{Cache, Seq, Stream};
 use crate::config::wide;
 use crate::error::{check, Result};
+use crate::keys::{MediaArrays, MediaSpan};
 use crate::sys;
 
 /// Tokens, and what their K and V follow from besides the tokens before them.
@@ -19,6 +20,10 @@ pub struct PrefixQuery<'a> {
     pub salt: u64,
     /// The salt holds from the page that contains this token on, so tenants can share the tokens before it.
     pub salt_begin: usize,
+    /// Name of a LoRA adapter or the like: tokens under different adapters never match; empty: none.
+    pub adapter: &'a [u8],
+    /// By position, without overlap. Tokens match up to the first difference of the media. Spans may lie beyond the tokens.
+    pub media: &'a [MediaSpan],
     /// [`Cache::match_prefix`] and [`Cache::attach_prefix`] may find all tokens. By default they find one less at most,
     /// because an engine needs the logits of the last token.
     pub allow_all: bool,
@@ -73,19 +78,33 @@ pub struct PrefixPin(pub u64);
 
 impl<'a> PrefixQuery<'a> {
     pub const fn new(tokens: &'a [i32]) -> Self {
-        Self { tokens, salt: 0, salt_begin: 0, allow_all: false }
+        Self { tokens, salt: 0, salt_begin: 0, adapter: &[], media: &[], allow_all: false }
     }
 
-    pub(crate) fn raw(&self) -> sys::kvc_prefix_query {
-        sys::kvc_prefix_query {
+    pub(crate) fn raw(&self) -> RawQuery {
+        let media = MediaArrays::new(self.media);
+        let query = sys::kvc_prefix_query {
             flags: if self.allow_all { sys::KVC_PREFIX_ALLOW_ALL } else { 0 },
             tokens: self.tokens.as_ptr(),
             num_tokens: wide(self.tokens.len()),
             salt: self.salt,
             salt_begin: wide(self.salt_begin),
+            adapter: self.adapter.as_ptr(),
+            adapter_bytes: wide(self.adapter.len()),
+            num_media: wide(self.media.len()),
+            media_begins: media.begins.as_ptr(),
+            media_tokens: media.tokens.as_ptr(),
+            media_hashes: media.hashes.as_ptr().cast(),
             ..Default::default()
-        }
+        };
+        RawQuery { query, _media: media }
     }
+}
+
+/// A query for C, and the arrays of spans that it points to.
+pub(crate) struct RawQuery {
+    pub query: sys::kvc_prefix_query,
+    _media: MediaArrays,
 }
 
 impl From<sys::kvc_prefix_hit> for PrefixHit {
@@ -138,7 +157,7 @@ impl Cache {
     pub fn match_prefix(&self, query: &PrefixQuery<'_>) -> Result<PrefixHit> {
         let mut hit = sys::kvc_prefix_hit::default();
         // SAFETY: the tokens are borrowed by the query, `num_tokens` of them.
-        check(|error| unsafe { sys::kvc_prefix_match(self.raw(), &query.raw(), &mut hit, error) })?;
+        check(|error| unsafe { sys::kvc_prefix_match(self.raw(), &query.raw().query, &mut hit, error) })?;
         Ok(hit.into())
     }
 
@@ -148,7 +167,7 @@ impl Cache {
         let (mut sequence, mut hit) = (0, sys::kvc_prefix_hit::default());
         // SAFETY: the tokens are borrowed by the query, `num_tokens` of them; one sequence.
         check(|error| unsafe {
-            sys::kvc_prefix_attach(self.raw(), &query.raw(), stream.raw(), &mut hit, &mut sequence, error)
+            sys::kvc_prefix_attach(self.raw(), &query.raw().query, stream.raw(), &mut hit, &mut sequence, error)
         })?;
         Ok((Seq(sequence), hit.into()))
     }
@@ -171,7 +190,7 @@ impl Cache {
         let mut published = sys::kvc_prefix_published::default();
         // SAFETY: the tokens are borrowed by the query, `num_tokens` of them.
         check(|error| unsafe {
-            sys::kvc_prefix_publish(self.raw(), sequence.0, &query.raw(), &options, &mut published, error)
+            sys::kvc_prefix_publish(self.raw(), sequence.0, &query.raw().query, &options, &mut published, error)
         })?;
         Ok(PrefixPublished {
             known_tokens: published.known_tokens as usize,
@@ -181,12 +200,12 @@ impl Cache {
     }
 
     /// Forgets every published prefix that begins with the query's tokens: their last page and all that continues it. Without
-    /// tokens it forgets all that was published with the salt from the first page on. Returns how many pages the index gave
+    /// tokens it forgets all that was published with the salt and the adapter from the first page on. Returns how many pages the index gave
     /// back. Sequences keep their pages.
     pub fn drop_prefix(&self, query: &PrefixQuery<'_>) -> Result<usize> {
         let mut pages = 0;
         // SAFETY: the tokens are borrowed by the query, `num_tokens` of them.
-        check(|error| unsafe { sys::kvc_prefix_drop(self.raw(), &query.raw(), &mut pages, error) })?;
+        check(|error| unsafe { sys::kvc_prefix_drop(self.raw(), &query.raw().query, &mut pages, error) })?;
         Ok(pages as usize)
     }
 
@@ -203,7 +222,9 @@ impl Cache {
     pub fn set_prefix_priority(&self, query: &PrefixQuery<'_>, priority: u8, time_to_live: u64) -> Result<()> {
         let (query, priority) = (query.raw(), priority.into());
         // SAFETY: the tokens are borrowed by the query, `num_tokens` of them.
-        check(|error| unsafe { sys::kvc_prefix_set_priority(self.raw(), &query, priority, time(time_to_live), error) })
+        check(|error| unsafe {
+            sys::kvc_prefix_set_priority(self.raw(), &query.query, priority, time(time_to_live), error)
+        })
     }
 
     /// Sets them for all that [`Cache::drop_session`] would drop.
@@ -219,7 +240,7 @@ impl Cache {
     pub fn pin_prefix(&self, query: &PrefixQuery<'_>) -> Result<(PrefixPin, PrefixHit)> {
         let (mut pin, mut hit) = (0, sys::kvc_prefix_hit::default());
         // SAFETY: the tokens are borrowed by the query, `num_tokens` of them.
-        check(|error| unsafe { sys::kvc_prefix_pin(self.raw(), &query.raw(), &mut hit, &mut pin, error) })?;
+        check(|error| unsafe { sys::kvc_prefix_pin(self.raw(), &query.raw().query, &mut hit, &mut pin, error) })?;
         Ok((PrefixPin(pin), hit.into()))
     }
 

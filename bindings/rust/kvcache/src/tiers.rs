@@ -206,7 +206,9 @@ impl Cache {
         };
         let (mut id, mut hit) = (0, sys::kvc_prefix_hit::default());
         // SAFETY: the tokens are borrowed by the query, `num_tokens` of them.
-        check(|error| unsafe { sys::kvc_prefix_load(self.raw(), &query.raw(), &options, &mut hit, &mut id, error) })?;
+        check(|error| unsafe {
+            sys::kvc_prefix_load(self.raw(), &query.raw().query, &options, &mut hit, &mut id, error)
+        })?;
         let job = LoadJob { cache: self.clone(), id, tokens: Mutex::new(None) };
         Ok(((id != 0).then_some(job), hit.into()))
     }

@@ -369,14 +369,14 @@ unsafe extern "C" {
     ) -> kvc_status;
     #[doc = " Checks that the arrays of a plan are those of build `generation`. Call it before you replay recorded calls over the\n tables.\n Errors: STALE (the arrays are those of another build, or the last build failed). Threads: as kvc_plan_build. Since 0.1."]
     pub fn kvc_plan_check(plan: *mut kvc_plan, generation: u64, error: *mut kvc_error) -> kvc_status;
-    #[doc = " Finds what kvc_prefix_attach would find, and changes nothing.\n   query  borrowed, tokens included\n   hit    filled\n The cost grows with the number of pages that the call looks up.\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. Since 0.1. From: prefix reuse as in SGLang's\n RadixAttention."]
+    #[doc = " Finds what kvc_prefix_attach would find, and changes nothing.\n   query  borrowed, tokens included\n   hit    filled\n The cost grows with the number of pages that the call looks up.\n Errors: OUT_OF_RANGE (a field of the query). Threads: any. Since 0.1. From: prefix reuse as in SGLang's\n RadixAttention."]
     pub fn kvc_prefix_match(
         cache: *mut kvc_cache,
         query: *const kvc_prefix_query,
         hit: *mut kvc_prefix_hit,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Makes a new sequence that holds the longest prefix of the query that every group can serve. If nothing is found, the\n sequence is empty. Like any other sequence, it can be appended to, forked, truncated and published. In groups with a\n window it holds the keys that its next query sees, and the part of the rollback margin that the index has.\n   query     borrowed, tokens included\n   stream    the device's stream for copies of partial pages; NULL on the CPU\n   hit       nullable: filled\n   sequence  filled\n Errors: OUT_OF_RANGE (num_tokens or salt_begin), TOO_MANY_SEQUENCES, OUT_OF_PAGES (one page a group for the copy), ORDER\n (KVC_STORAGE_NONE: too many copies wait), OUT_OF_MEMORY (nodes of page lists). Threads: any. Since 0.1."]
+    #[doc = " Makes a new sequence that holds the longest prefix of the query that every group can serve. If nothing is found, the\n sequence is empty. Like any other sequence, it can be appended to, forked, truncated and published. In groups with a\n window it holds the keys that its next query sees, and the part of the rollback margin that the index has.\n   query     borrowed, tokens included\n   stream    the device's stream for copies of partial pages; NULL on the CPU\n   hit       nullable: filled\n   sequence  filled\n Errors: OUT_OF_RANGE (a field of the query), TOO_MANY_SEQUENCES, OUT_OF_PAGES (one page a group for the copy), ORDER\n (KVC_STORAGE_NONE: too many copies wait), OUT_OF_MEMORY (nodes of page lists). Threads: any. Since 0.1."]
     pub fn kvc_prefix_attach(
         cache: *mut kvc_cache,
         query: *const kvc_prefix_query,
@@ -385,7 +385,7 @@ unsafe extern "C" {
         sequence: *mut kvc_seq,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Makes the first tokens of a sequence findable for other requests. The index takes references to the pages of the sequence,\n and copies nothing. If the index already has whole pages with the same tokens, the sequence uses them in place of its own\n pages. Publish again while the sequence grows.\n   sequence   its appended tokens must be the tokens of the query, which the library cannot check\n   query      borrowed; num_tokens is at most the length of the sequence. With a recurrent group, a smaller num_tokens must\n              be a checkpoint of the sequence (kvc_seq_checkpoint). Otherwise a search finds these tokens only as a part of\n              a longer published prefix\n   options    nullable: all zero; borrowed\n   published  nullable: filled\n If the last page of the sequence is partial and was published, the next forward that appends to the sequence copies this\n page.\n Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (num_tokens above the length, salt_begin, priority, time_to_live), ORDER\n (a layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming\n window, or its keys are rotated by the long factors of longrope). Threads: any. The cost grows with the number of tokens.\n Since 0.1."]
+    #[doc = " Makes the first tokens of a sequence findable for other requests. The index takes references to the pages of the sequence,\n and copies nothing. If the index already has whole pages with the same tokens, the sequence uses them in place of its own\n pages. Publish again while the sequence grows.\n   sequence   its appended tokens must be the tokens of the query, which the library cannot check\n   query      borrowed; num_tokens is at most the length of the sequence. With a recurrent group, a smaller num_tokens must\n              be a checkpoint of the sequence (kvc_seq_checkpoint). Otherwise a search finds these tokens only as a part of\n              a longer published prefix\n   options    nullable: all zero; borrowed\n   published  nullable: filled\n If the last page of the sequence is partial and was published, the next forward that appends to the sequence copies this\n page.\n Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (a field of the query, priority, time_to_live), ORDER\n (a layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming\n window, or its keys are rotated by the long factors of longrope). Threads: any. The cost grows with the number of tokens.\n Since 0.1."]
     pub fn kvc_prefix_publish(
         cache: *mut kvc_cache,
         sequence: kvc_seq,
@@ -394,7 +394,7 @@ unsafe extern "C" {
         published: *mut kvc_prefix_published,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Drops every published prefix that begins with the tokens of the query. The index releases the last page of these tokens\n and all pages that continue them. If the query has no tokens, the call drops every prefix whose first page has this salt.\n Sequences keep their pages.\n   query  borrowed, tokens included\n   pages  nullable: filled with the number of pages that the index released\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of released pages.\n Since 0.1."]
+    #[doc = " Drops every published prefix that begins with the tokens of the query. The index releases the last page of these tokens\n and all pages that continue them. If the query has no tokens, the call drops every prefix whose first page has this salt\n and adapter. Sequences keep their pages.\n   query  borrowed, tokens included\n   pages  nullable: filled with the number of pages that the index released\n Errors: OUT_OF_RANGE (a field of the query). Threads: any. The cost grows with the number of released pages.\n Since 0.1."]
     pub fn kvc_prefix_drop(
         cache: *mut kvc_cache,
         query: *const kvc_prefix_query,
@@ -408,7 +408,7 @@ unsafe extern "C" {
         pages: *mut i64,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Sets the priority and the time to live of the published tokens of a query, in place of earlier values. A page gets the new\n values if it has one of these tokens. Later pages keep their values.\n   query         borrowed, tokens included\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority or time_to_live). Threads: any. Since 0.1."]
+    #[doc = " Sets the priority and the time to live of the published tokens of a query, in place of earlier values. A page gets the new\n values if it has one of these tokens. Later pages keep their values.\n   query         borrowed, tokens included\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (a field of the query, priority or time_to_live). Threads: any. Since 0.1."]
     pub fn kvc_prefix_set_priority(
         cache: *mut kvc_cache,
         query: *const kvc_prefix_query,
@@ -424,7 +424,7 @@ unsafe extern "C" {
         time_to_live: i64,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Keeps the pages of a published prefix from being evicted. The prefix is the one that kvc_prefix_match finds with\n KVC_PREFIX_ALLOW_ALL.\n   query  borrowed, tokens included\n   hit    nullable: filled with what is pinned\n   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of pages. Since 0.1."]
+    #[doc = " Keeps the pages of a published prefix from being evicted. The prefix is the one that kvc_prefix_match finds with\n KVC_PREFIX_ALLOW_ALL.\n   query  borrowed, tokens included\n   hit    nullable: filled with what is pinned\n   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear\n Errors: OUT_OF_RANGE (a field of the query). Threads: any. The cost grows with the number of pages. Since 0.1."]
     pub fn kvc_prefix_pin(
         cache: *mut kvc_cache,
         query: *const kvc_prefix_query,

@@ -1882,7 +1882,7 @@ pub struct kvc_plan {
 }
 #[doc = " match and attach may find all tokens of the query. By default they leave out the last token,\nbecause an engine needs its logits"]
 pub const KVC_PREFIX_ALLOW_ALL: kvc_prefix_query_flags = 1;
-#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is removed. A later request that\n begins with the same tokens uses these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token, for its logits\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // other requests can now find the prompt\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too, for the next request\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay until other calls need them\n\n   Sharing   Whole pages are shared. A part of a page, of one token or more, is copied to a new page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups need every page up to the end of the hit.\n             Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the states after\n             exactly these tokens. The index has states for the lengths at which sequences were published. The index\n             ignores cross groups, so the new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. kvc_forward_begin, kvc_seq_fork, kvc_seq_import\n             and kvc_prefix_attach evict idle pages when they are short of pages. They evict expired prefixes first, then\n             prefixes of lower priority, then those that kvc_cache_config.prefix_policy chooses. A prefix is evicted after\n             all prefixes that continue it. OUT_OF_PAGES means that there are too few pages even if all idle pages were\n             evicted. Pages that a failed or aborted call evicted stay evicted. Equal calls evict equal pages, so page ids\n             are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So\n             use a different salt for each tenant, adapter, image, and everything else that changes K and V.\n   Time      The library reads no clock. Give it the time with kvc_cache_set_time.\n In a cache without KVC_CACHE_PREFIX_INDEX, every call of this section except kvc_cache_set_time returns UNSUPPORTED."]
+#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is removed. A later request that\n begins with the same tokens uses these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token, for its logits\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // other requests can now find the prompt\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too, for the next request\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay until other calls need them\n\n   Sharing   Whole pages are shared. A part of a page, of one token or more, is copied to a new page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups need every page up to the end of the hit.\n             Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the states after\n             exactly these tokens. The index has states for the lengths at which sequences were published. The index\n             ignores cross groups, so the new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. kvc_forward_begin, kvc_seq_fork, kvc_seq_import\n             and kvc_prefix_attach evict idle pages when they are short of pages. They evict expired prefixes first, then\n             prefixes of lower priority, then those that kvc_cache_config.prefix_policy chooses. A prefix is evicted after\n             all prefixes that continue it. OUT_OF_PAGES means that there are too few pages even if all idle pages were\n             evicted. Pages that a failed or aborted call evicted stay evicted. Equal calls evict equal pages, so page ids\n             are equal on every rank.\n   Salts     Tokens under different salts, adapters or media never match. K and V must depend only on these and on the\n             tokens so far. So use a different salt for each tenant, and for everything else that changes K and V.\n   Media     A span of tokens may stand for an image or other media, as in section 13. Give the spans with each query.\n             Equal tokens before the first difference of the media still match.\n   Time      The library reads no clock. Give it the time with kvc_cache_set_time.\n In a cache without KVC_CACHE_PREFIX_INDEX, every call of this section except kvc_cache_set_time returns UNSUPPORTED."]
 pub type kvc_prefix_query_flags = ::core::ffi::c_uint;
 #[doc = " The tokens that a call looks for in the prefix index."]
 #[repr(C)]
@@ -1897,12 +1897,24 @@ pub struct kvc_prefix_query {
     pub num_tokens: i64,
     #[doc = " any number; 0 = no salt"]
     pub salt: u64,
-    #[doc = " >= 0: the salt applies to the page that contains this token, and to all later pages. Earlier\npages have salt 0. So several tenants can share a system prompt, and nothing after it"]
+    #[doc = " >= 0: the salt applies to the page that contains this token, and to all later pages. Earlier\npages have salt 0. So several tenants can share a system prompt, and nothing after it. The\nfields below are those of kvc_page_keys_args. Their arrays are borrowed, and on the host"]
     pub salt_begin: i64,
+    #[doc = " [adapter_bytes]; nullable if adapter_bytes is 0 = no adapter. It applies to all tokens"]
+    pub adapter: *const u8,
+    #[doc = " 0..2^20"]
+    pub adapter_bytes: i64,
+    #[doc = " number of spans of tokens that stand for an image or other media; 0..2^30. They may lie\nbeyond the tokens of the query"]
+    pub num_media: i64,
+    #[doc = " [num_media]: position in the sequence of the first token of each span, ascending"]
+    pub media_begins: *const i64,
+    #[doc = " [num_media]: number of tokens of each span, > 0. The spans do not overlap"]
+    pub media_tokens: *const i64,
+    #[doc = " [num_media, 32]: a hash of the media of each span, and of all settings that change how the\nmodel encodes the media"]
+    pub media_hashes: *const u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_prefix_query"][::core::mem::size_of::<kvc_prefix_query>() - 40usize];
+    ["Size of kvc_prefix_query"][::core::mem::size_of::<kvc_prefix_query>() - 88usize];
     ["Alignment of kvc_prefix_query"][::core::mem::align_of::<kvc_prefix_query>() - 8usize];
     ["Offset of field: kvc_prefix_query::struct_size"][::core::mem::offset_of!(kvc_prefix_query, struct_size) - 0usize];
     ["Offset of field: kvc_prefix_query::flags"][::core::mem::offset_of!(kvc_prefix_query, flags) - 4usize];
@@ -1910,6 +1922,16 @@ const _: () = {
     ["Offset of field: kvc_prefix_query::num_tokens"][::core::mem::offset_of!(kvc_prefix_query, num_tokens) - 16usize];
     ["Offset of field: kvc_prefix_query::salt"][::core::mem::offset_of!(kvc_prefix_query, salt) - 24usize];
     ["Offset of field: kvc_prefix_query::salt_begin"][::core::mem::offset_of!(kvc_prefix_query, salt_begin) - 32usize];
+    ["Offset of field: kvc_prefix_query::adapter"][::core::mem::offset_of!(kvc_prefix_query, adapter) - 40usize];
+    ["Offset of field: kvc_prefix_query::adapter_bytes"]
+        [::core::mem::offset_of!(kvc_prefix_query, adapter_bytes) - 48usize];
+    ["Offset of field: kvc_prefix_query::num_media"][::core::mem::offset_of!(kvc_prefix_query, num_media) - 56usize];
+    ["Offset of field: kvc_prefix_query::media_begins"]
+        [::core::mem::offset_of!(kvc_prefix_query, media_begins) - 64usize];
+    ["Offset of field: kvc_prefix_query::media_tokens"]
+        [::core::mem::offset_of!(kvc_prefix_query, media_tokens) - 72usize];
+    ["Offset of field: kvc_prefix_query::media_hashes"]
+        [::core::mem::offset_of!(kvc_prefix_query, media_hashes) - 80usize];
 };
 #[doc = " What the index has of the tokens of a query."]
 #[repr(C)]

@@ -1,5 +1,6 @@
 //! The prefix index and its events.
 use crate::script::{Done, Script};
+use crate::stateless::{bytes, media};
 use crate::{list, Results};
 use kvcache::*;
 
@@ -22,17 +23,27 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
     Some(done)
 }
 
-/// What holds the tokens of a query.
-pub struct Prompt(Vec<i32>);
+/// What holds the arrays of a query.
+pub struct Prompt {
+    tokens: Vec<i32>,
+    adapter: Vec<u8>,
+    media: Vec<MediaSpan>,
+}
 
 impl Prompt {
     pub fn of(s: &Script) -> Done<Self> {
-        Ok(Self(s.list("prompt")?))
+        Ok(Self { tokens: s.list("prompt")?, adapter: bytes(s, "adapter")?, media: media(s)? })
     }
 
     pub fn query(&self, s: &Script) -> Done<PrefixQuery<'_>> {
-        let salt = s.number::<i64>("salt")? as u64;
-        Ok(PrefixQuery { tokens: &self.0, salt, salt_begin: s.number("salt_begin")?, allow_all: s.has("allow_all") })
+        Ok(PrefixQuery {
+            tokens: &self.tokens,
+            salt: s.number::<i64>("salt")? as u64,
+            salt_begin: s.number("salt_begin")?,
+            adapter: &self.adapter,
+            media: &self.media,
+            allow_all: s.has("allow_all"),
+        })
     }
 }
 

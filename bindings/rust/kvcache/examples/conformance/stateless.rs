@@ -153,7 +153,7 @@ fn append(s: &mut Script) -> Done<Results> {
     Ok(vec![])
 }
 
-fn bytes(s: &Script, key: &str) -> Done<Vec<u8>> {
+pub fn bytes(s: &Script, key: &str) -> Done<Vec<u8>> {
     let digits = s.word(key).unwrap_or_default();
     let pairs = (0..digits.len() / 2).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16));
     pairs.map(|byte| byte.map_err(|_| Stop::Skip)).collect()
@@ -163,12 +163,16 @@ pub fn key(s: &Script, name: &str) -> Done<Option<PageKey>> {
     Ok(if s.has(name) { Some(bytes(s, name)?.try_into().map_err(|_| Stop::Skip)?) } else { None })
 }
 
-fn keys(s: &Script) -> Done<Results> {
+pub fn media(s: &Script) -> Done<Vec<MediaSpan>> {
     let (begins, lengths): (Vec<usize>, Vec<usize>) = (s.list("media_begins")?, s.list("media_tokens")?);
     let hashes = bytes(s, "media_hashes")?;
     let hashes = hashes.chunks_exact(32).map(|hash| hash.try_into().unwrap_or_default());
     let spans = begins.into_iter().zip(lengths).zip(hashes);
-    let media: Vec<_> = spans.map(|((begin, tokens), hash)| MediaSpan { begin, tokens, hash }).collect();
+    Ok(spans.map(|((begin, tokens), hash)| MediaSpan { begin, tokens, hash }).collect())
+}
+
+fn keys(s: &Script) -> Done<Results> {
+    let media = media(s)?;
     let (tokens, fingerprint, parent) = (s.list("tokens")?, key(s, "fingerprint")?, key(s, "parent")?);
     let found = page_keys(&PageKeys {
         tokens: &tokens,

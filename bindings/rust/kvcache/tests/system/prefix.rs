@@ -91,6 +91,22 @@ fn salts_are_apart() {
 }
 
 #[test]
+fn adapters_and_media_are_apart() {
+    let (cache, prompt) = (remembering(Capacity::Tokens(256)), tokens(1, 12));
+    let spans =
+        |hash| [MediaSpan { begin: 5, tokens: 3, hash: [hash; 32] }, MediaSpan { begin: 20, tokens: 2, hash: [0; 32] }];
+    let (cat, dog) = (spans(1), spans(2));
+    let query = PrefixQuery { adapter: b"sql", media: &cat, allow_all: true, ..PrefixQuery::new(&prompt) };
+    publish(&cache, query, PrefixOptions::default());
+    let tokens = |query| cache.match_prefix(&query).unwrap().tokens;
+    assert_eq!([tokens(query), tokens(PrefixQuery { media: &dog, ..query })], [12, 5]);
+    assert_eq!([tokens(PrefixQuery { adapter: b"s", ..query }), tokens(PrefixQuery::new(&prompt))], [0, 0]);
+    let overlapping = [cat[0], MediaSpan { begin: 7, ..cat[1] }];
+    let wrong = cache.match_prefix(&PrefixQuery { media: &overlapping, ..query }).unwrap_err();
+    assert_eq!(wrong.status(), Status::OUT_OF_RANGE);
+}
+
+#[test]
 fn a_pin_protects_from_eviction() {
     let (cache, prompt) = (remembering(Capacity::Pages(4)), tokens(1, 8));
     let query = PrefixQuery::new(&prompt);

@@ -571,13 +571,19 @@ final class Abi {
   }
 
   static final class PrefixQuery {
-    static final int SIZE = 40;
+    static final int SIZE = 88;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int TOKENS = 8;
     static final int NUM_TOKENS = 16;
     static final int SALT = 24;
     static final int SALT_BEGIN = 32;
+    static final int ADAPTER = 40;
+    static final int ADAPTER_BYTES = 48;
+    static final int NUM_MEDIA = 56;
+    static final int MEDIA_BEGINS = 64;
+    static final int MEDIA_TOKENS = 72;
+    static final int MEDIA_HASHES = 80;
   }
 
   static final class PrefixHit {

@@ -417,7 +417,7 @@ public final class Cache implements AutoCloseable {
 
   /**
    * Forgets every published prefix that begins with the query's tokens: their last page and all that continues it. Without
-   * tokens it forgets all that was published with the salt from the first page on. Sequences keep their pages.
+   * tokens it forgets all that was published with the salt and the adapter from the first page on. Sequences keep their pages.
    *
    * @return how many pages the index gave back
    */

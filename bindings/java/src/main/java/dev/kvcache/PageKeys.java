@@ -1,8 +1,5 @@
 package dev.kvcache;
 
-import java.util.ArrayList;
-import java.util.List;
-
 /**
  * Computes page keys: names of tokens that are equal in every process. {@code docs/reference/keys.md} says what they cover.
  *
@@ -16,11 +13,9 @@ public final class PageKeys {
 
   private static final String FUNCTION = "PageKeys.compute";
 
-  private record Span(long begin, long tokens, byte[] hash) {}
-
   private final int[] tokens;
   private final long pageSize;
-  private final List<Span> media = new ArrayList<>();
+  private final MediaSpans media = new MediaSpans();
   private byte[] fingerprint;
   private byte[] parent;
   private long begin;
@@ -66,7 +61,7 @@ public final class PageKeys {
 
   /** Adds a span of tokens that stand for an image or the like: its position, its tokens, the hash of its content. By position. */
   public PageKeys media(long begin, long tokens, byte[] hash) {
-    media.add(new Span(begin, tokens, Checks.given(FUNCTION, "mediaHashes", key("mediaHashes", hash))));
+    media.add(FUNCTION, begin, tokens, hash);
     return this;
   }
 
@@ -88,7 +83,7 @@ public final class PageKeys {
       args.putLong(Abi.PageKeysArgs.SALT, arena.bytes(salt));
       args.putLong(Abi.PageKeysArgs.SALT_BYTES, salt == null ? 0 : salt.length);
       args.putLong(Abi.PageKeysArgs.SALT_BEGIN, saltBegin);
-      writeMedia(arena, args);
+      media.write(arena, args, Abi.PageKeysArgs.NUM_MEDIA);
       arena.check(arena.calls().pageKeys(args.address, keys.address, arena.error.address));
       byte[][] result = new byte[pages][BYTES];
       for (int page = 0; page < pages; page++) {
@@ -98,17 +93,6 @@ public final class PageKeys {
     } finally {
       arena.giveBack();
     }
-  }
-
-  private void writeMedia(Arena arena, Mem args) {
-    byte[] hashes = new byte[BYTES * media.size()];
-    for (int i = 0; i < media.size(); i++) {
-      System.arraycopy(media.get(i).hash, 0, hashes, BYTES * i, BYTES);
-    }
-    args.putLong(Abi.PageKeysArgs.NUM_MEDIA, media.size());
-    args.putLong(Abi.PageKeysArgs.MEDIA_BEGINS, arena.longs(media.stream().mapToLong(Span::begin).toArray()));
-    args.putLong(Abi.PageKeysArgs.MEDIA_TOKENS, arena.longs(media.stream().mapToLong(Span::tokens).toArray()));
-    args.putLong(Abi.PageKeysArgs.MEDIA_HASHES, arena.bytes(hashes));
   }
 
   private static byte[] key(String name, byte[] bytes) {

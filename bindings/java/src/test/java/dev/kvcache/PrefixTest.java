@@ -123,6 +123,26 @@ class PrefixTest {
     }
   }
 
+  private static PrefixQuery sql(int[] prompt, byte image) {
+    byte[] hash = new byte[32];
+    hash[31] = image;
+    return PrefixQuery.of(prompt).adapter(new byte[] {'s', 'q', 'l'}).media(5, 3, hash).media(20, 2, hash).allowAll();
+  }
+
+  @Test
+  void adaptersAndMediaAreApart() {
+    try (Cache cache = remembering()) {
+      int[] prompt = tokens(1, 12);
+      publish(cache, prompt, sql(prompt, (byte) 1), PrefixOptions.create());
+      assertEquals(12, cache.matchPrefix(sql(prompt, (byte) 1)).tokens());
+      assertEquals(5, cache.matchPrefix(sql(prompt, (byte) 2)).tokens());
+      assertEquals(0, cache.matchPrefix(sql(prompt, (byte) 1).adapter(null)).tokens());
+      assertEquals(0, found(cache, prompt));
+      refused(Status.OUT_OF_RANGE, () -> cache.matchPrefix(sql(prompt, (byte) 1).media(21, 1, new byte[32])), "media");
+      refused(Status.INVALID_ARGUMENT, () -> PrefixQuery.of(prompt).media(0, 1, new byte[31]), "mediaHashes");
+    }
+  }
+
   @Test
   void saltsAreApart() {
     try (Cache cache = remembering()) {

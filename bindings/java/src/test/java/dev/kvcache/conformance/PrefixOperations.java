@@ -61,7 +61,8 @@ final class PrefixOperations {
 
   static PrefixQuery query(Script s) {
     PrefixQuery query = PrefixQuery.of(s.has("prompt") ? s.ints("prompt") : new int[0]).salt(s.integer("salt", 0))
-        .saltBegin(s.integer("salt_begin", 0));
+        .saltBegin(s.integer("salt_begin", 0)).adapter(Runner.bytes(s, "adapter"));
+    Runner.media(s, query::media);
     return s.has("allow_all") ? query.allowAll() : query;
   }
 

@@ -441,8 +441,20 @@ public final class Runner {
     operation("plan_close", s -> s.plan().close());
   }
 
-  private static byte[] bytes(Script s, String key) {
+  static byte[] bytes(Script s, String key) {
     return HexFormat.of().parseHex(s.word(key, ""));
+  }
+
+  interface Media {
+    Object add(long begin, long tokens, byte[] hash);
+  }
+
+  static void media(Script s, Media media) {
+    long[] begins = s.has("media_begins") ? s.longs("media_begins") : new long[0];
+    byte[] hashes = bytes(s, "media_hashes");
+    for (int i = 0; i < begins.length; i++) {
+      media.add(begins[i], s.longs("media_tokens")[i], Arrays.copyOfRange(hashes, 32 * i, 32 * i + 32));
+    }
   }
 
   private static void pageKeys(Script s) {
@@ -452,13 +464,7 @@ public final class Runner {
       call.fingerprint(bytes(s, "fingerprint"));
     }
     call.parent(s.has("parent") ? bytes(s, "parent") : null, s.integer("begin", 0));
-    if (s.has("media_begins")) {
-      long[] begins = s.longs("media_begins");
-      byte[] hashes = bytes(s, "media_hashes");
-      for (int i = 0; i < begins.length; i++) {
-        call.media(begins[i], s.longs("media_tokens")[i], Arrays.copyOfRange(hashes, 32 * i, 32 * i + 32));
-      }
-    }
+    media(s, call::media);
     StringBuilder text = new StringBuilder();
     for (byte[] key : call.compute()) {
       text.append(HexFormat.of().formatHex(key));

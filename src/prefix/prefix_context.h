@@ -1,0 +1,80 @@
+// PrefixContext: what the K and V of a prefix depend on, beside its tokens and its salt. These are an adapter, which
+// applies to all tokens, and media, each of which applies to the tokens of a span.
+//
+// A context is immutable. Its owners count themselves: runs and checkpoints of the prefix index, events, and queries.
+// Any thread may take and release a reference. No context (a null pointer) means no adapter and no media.
+//
+// Two prefixes with equal tokens may have different contexts. They are equal up to the first token that belongs to
+// another medium, or to another place of the same medium. The functions below compare contexts without hashing them.
+#pragma once
+
+#include <atomic>
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "keys/page_key.h"
+
+namespace kvc {
+
+class PrefixContext {
+ public:
+  // media: ordered by position, without overlap. Positions count from the first token of the sequence.
+  PrefixContext(std::vector<uint8_t> adapter, std::vector<MediaSpan> media)
+      : adapter_(std::move(adapter)), media_(std::move(media)) {}
+  PrefixContext(const PrefixContext&) = delete;
+  PrefixContext& operator=(const PrefixContext&) = delete;
+
+  static std::span<const uint8_t> adapter_of(const PrefixContext* context) noexcept {
+    return context == nullptr ? std::span<const uint8_t>() : context->adapter_;
+  }
+  static std::span<const MediaSpan> media_of(const PrefixContext* context) noexcept {
+    return context == nullptr ? std::span<const MediaSpan>() : context->media_;
+  }
+  // The spans that have a token in [begin, end).
+  static std::span<const MediaSpan> media_in(const PrefixContext* context, int64_t begin, int64_t end) noexcept;
+
+  // Count one owner more or less of a context, which may be null. Return the context.
+  static const PrefixContext* hold(const PrefixContext* context) noexcept {
+    if (context != nullptr) context->owners_.fetch_add(1, std::memory_order_relaxed);
+    return context;
+  }
+  static void release(const PrefixContext* context) noexcept {
+    if (context != nullptr && context->owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete context;
+  }
+
+ private:
+  ~PrefixContext() = default;
+
+  const std::vector<uint8_t> adapter_;
+  const std::vector<MediaSpan> media_;
+  mutable std::atomic<int64_t> owners_ = 0;
+};
+
+// An owner of a context, or of none.
+class ContextRef {
+ public:
+  ContextRef() = default;
+  explicit ContextRef(const PrefixContext* context) noexcept : context_(PrefixContext::hold(context)) {}
+  ContextRef(const ContextRef& other) noexcept : ContextRef(other.context_) {}
+  ContextRef& operator=(ContextRef other) noexcept {
+    std::swap(context_, other.context_);
+    return *this;
+  }
+  ~ContextRef() { PrefixContext::release(context_); }
+  const PrefixContext* get() const noexcept { return context_; }
+
+ private:
+  const PrefixContext* context_ = nullptr;
+};
+
+std::strong_ordering compare_adapters(const PrefixContext* a, const PrefixContext* b) noexcept;
+// Returns the first position in [begin, end) at which a token belongs to other media in `a` than in `b`; `end` if there
+// is none.
+int64_t same_media_end(const PrefixContext* a, const PrefixContext* b, int64_t begin, int64_t end) noexcept;
+// Orders the media of the tokens at one position. They are equal if same_media_end does not return this position.
+std::strong_ordering compare_media(const PrefixContext* a, const PrefixContext* b, int64_t position) noexcept;
+
+}  // namespace kvc
