@@ -44,7 +44,8 @@ double half_ulp(DType type, double x) {
 DType type_of_p(DType q, DType v) {
   if (q != DType::kF16 && q != DType::kBF16) return DType::kF32;
   if (v == DType::kF16 || v == DType::kBF16) return v;
-  if (v == DType::kE2M1 && test_device().device_type == kDLCUDA) return q;
+  if (test_device().device_type == kDLCUDA && (v == DType::kE2M1 || (v == DType::kDsMla && q == DType::kBF16)))
+    return q;
   return q == DType::kBF16 && (v == DType::kE4M3 || v == DType::kI8) ? DType::kBF16 : DType::kF32;
 }
 

@@ -17,8 +17,8 @@ void rotate_rounded(DType type, const float *x, int dim, int rope_dim, double th
                     float *flip);
 
 // The type to which P may be rounded: that of V if it has 16 bits, or the type of bf16 dot products, in which every
-// element of float8_e4m3fn and int8 is exact. On CUDA, 4-bit floats are multiplied in the type of q. float32: it is not
-// rounded.
+// element of float8_e4m3fn and int8 is exact. On CUDA, 4-bit floats are multiplied in the type of q, and fp8_ds_mla in
+// bfloat16. float32: it is not rounded.
 DType type_of_p(DType q, DType v);
 
 // One query row of one q head over n keys. Keys and values are as stored: key(j) at keys + j*key_stride, likewise v.
