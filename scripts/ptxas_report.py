@@ -33,7 +33,7 @@ DECODE_FIXED_KIB = 3.5
 TYPES = ("float", "F16", "Bf16", "E4m3", "E5m2", "I8", "U4", "E2m1")  # by their number
 WGMMA_FIXED_KIB = 14
 MANY_FIXED_KIB = 12  # attend/mma/many_rows.cuh
-WGMMA_LATENT_KIB = 223
+WGMMA_LATENT_KIB = 225
 BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
 
 

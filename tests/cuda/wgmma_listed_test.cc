@@ -1,14 +1,17 @@
 // Attention of warpgroups over lists of latent rows, against float64 over the listed keys: heads, lengths of lists,
-// pools, parts of lists, and lists of slots. Rows that no list names are NaN, so reading one is seen.
+// pools, parts of lists, lists of slots, and rows of fp8_ds_mla. Rows that no list names are NaN, so reading one is
+// seen.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "kernels/common/row_formats.h"
 #include "kernels/cuda/attend/wgmma/latent.cuh"
 #include "mma_call.h"
 #include "opened.h"
@@ -21,12 +24,13 @@ struct ListedConfig {
   std::vector<int> counts = {100};  // the length of the list of each row, which has one query
   int length = 500, splits = 1;     // the page list of a call has the pages of the items' key ranges
   bool two_pools = false, physical = false;
+  bool packed = false;  // rows of fp8_ds_mla
   double softcap = 0.0;
   unsigned seed = 1;
 };
 
-// Rows of one query each, over one page list, whose pages are in reverse order. Element d of a slot's row is at
-// values[slot * 512 + d], or at rotary[slot * 64 + d - 512] from dim 512 on.
+// Rows of one query each, over one page list, whose pages are in reverse order. `memory` has the rows of one pool or of
+// two.
 struct ListedScene {
   static constexpr int kEntries = 500;
   ListedConfig config;
@@ -57,6 +61,7 @@ struct ListedScene {
       }
     };
     fill(static_cast<size_t>(slots * 576), &memory);
+    if (c.packed) make_packed_rows(&random);
     fill(static_cast<size_t>(rows * c.heads * 576), &q);
     out.assign(static_cast<size_t>(rows * c.heads * 512), -1.0f);
     // Leaves, and a node above them.
@@ -65,7 +70,8 @@ struct ListedScene {
     for (int i = 0; i < 32; ++i) nodes.push_back(i < leaves ? i : 0);
     make_lists(&random);
     make_plan();
-    layer.format = stored_format(dtype(Type::kBf16));
+    layer.format = c.packed ? descriptor_of(*packed_row_format(KVC_ROW_FORMAT_FP8_DS_MLA), true, 576)
+                            : stored_format(dtype(Type::kBf16));
     layer.head_dim = 576;
     layer.v_head_dim = 512;
     layer.num_kv_heads = 1;
@@ -77,7 +83,7 @@ struct ListedScene {
     const auto pool = [&](uint16_t* data, int dims) {
       return test::pool_of(dtype(Type::kBf16), data, c.page_size * dims, c.page_size * dims, dims, dims);
     };
-    layer.k = layer.v = pool(aligned(&memory), 576);
+    layer.k = layer.v = pool(aligned(&memory), row_elements());
     if (c.two_pools) {
       layer.v = pool(aligned(&memory), 512);
       layer.k = pool(aligned(&memory) + slots * 512, 64);
@@ -92,10 +98,55 @@ struct ListedScene {
   static uint16_t* aligned(std::vector<uint16_t>* of) {
     return reinterpret_cast<uint16_t*>((reinterpret_cast<uintptr_t>(of->data()) + 15) / 16 * 16);
   }
-  uint16_t& element(int slot, int d) {
+  // The number of 16-bit elements that a row of one pool takes.
+  int row_elements() const { return config.packed ? 328 : 576; }
+  // The part of a slot's row that has dim d, as stored.
+  uint16_t* row_of(int slot, int d) {
     uint16_t* const data = aligned(&memory);
-    if (!config.two_pools) return data[slot * 576 + d];
-    return d < 512 ? data[slot * 512 + d] : data[slots * 512 + slot * 64 + d - 512];
+    if (!config.two_pools) return data + slot * row_elements();
+    return d < 512 ? data + slot * 512 : data + slots * 512 + slot * 64;
+  }
+  // Rows of fp8_ds_mla: normal numbers, by scales that are no powers of two and differ by their blocks and rows.
+  void make_packed_rows(std::mt19937* random) {
+    std::normal_distribution<float> normal;
+    std::uniform_real_distribution<float> any_scale(0.01f, 0.9f);
+    for (int slot = 0; slot < slots; ++slot) {
+      auto* const row = reinterpret_cast<unsigned char*>(row_of(slot, 0));
+      float scales[4];
+      for (float& scale : scales) scale = any_scale(*random);
+      std::memcpy(row + 512, scales, sizeof scales);
+      for (int d = 0; d < 512; ++d) {
+        E4m3 element;
+        narrow(normal(*random) / scales[d / 128], &element);
+        row[d] = element.bits;
+      }
+      for (int d = 0; d < 64; ++d) {
+        Bf16 element;
+        narrow(normal(*random), &element);
+        std::memcpy(row + 528 + d * 2, &element, sizeof element);
+      }
+    }
+  }
+  // The number that kernels multiply.
+  double element(int slot, int d) {
+    uint16_t* const row = row_of(slot, d);
+    const auto wide = [](uint16_t bits) { return static_cast<double>(widen(Bf16{bits})); };
+    if (!config.packed) return wide(row[config.two_pools ? d % 512 : d]);
+    if (d >= 512) return wide(row[264 + d - 512]);
+    float scale;
+    std::memcpy(&scale, row + 256 + d / 128 * 2, sizeof scale);
+    Bf16 rounded;
+    narrow(widen(E4m3{reinterpret_cast<const unsigned char*>(row)[d]}) * scale, &rounded);
+    return static_cast<double>(widen(rounded));
+  }
+  // Sets all bits of a row, so all its elements and scales are NaN.
+  void poison(int slot) {
+    if (config.two_pools) {
+      std::fill_n(row_of(slot, 0), 512, uint16_t{0xffff});
+      std::fill_n(row_of(slot, 512), 64, uint16_t{0xffff});
+    } else {
+      std::fill_n(row_of(slot, 0), row_elements(), uint16_t{0xffff});
+    }
   }
   // Draws keys that differ, in any order, between entries that name nothing. The other slots become NaN.
   void make_lists(std::mt19937* random) {
@@ -114,7 +165,7 @@ struct ListedScene {
       }
     }
     for (int slot = 0; slot < slots; ++slot) {
-      for (int d = 0; d < 576 && !used[slot]; ++d) element(slot, d) = 0x7fc0;
+      if (!used[slot]) poison(slot);
     }
   }
   void make_plan() {
@@ -160,17 +211,17 @@ struct ListedScene {
     double sum = 0.0;
     for (const int slot : listed[row]) {
       double s = 0.0;
-      for (int d = 0; d < 576; ++d) s += wide(query[d]) * wide(element(slot, d));
+      for (int d = 0; d < 576; ++d) s += wide(query[d]) * element(slot, d);
       s *= static_cast<double>(layer.softmax_scale);
       if (config.softcap != 0.0) s = std::tanh(s / config.softcap) * config.softcap;
       sum += std::exp(s);
-      for (int d = 0; d < 512; ++d) wanted[d] += std::exp(s) * wide(element(slot, d));
+      for (int d = 0; d < 512; ++d) wanted[d] += std::exp(s) * element(slot, d);
     }
     for (double& x : wanted) x = sum > 0.0 ? x / sum : 0.0;
     return wanted;
   }
-  // Attends on a device, and compares. Returns the number of warpgroup products.
-  int64_t attend_and_check(const char* simd = "sm_90") {
+  // Attends on a device, and compares the rows from `first` on. Returns the number of warpgroup products.
+  int64_t attend_and_check(const char* simd = "sm_90", int first = 0) {
     const Opened opened = open_device(0, simd);
     EXPECT_EQ(opened.status, KVC_OK) << opened.error.message;
     const int64_t before = cuda_emulation::counts().warpgroup_products;
@@ -178,7 +229,7 @@ struct ListedScene {
     const kvc_backend* const table = backend_of(KVC_BACKEND_VERSION);
     EXPECT_EQ(test::staged_attend(table, opened.device, args, plan, nullptr, &error), KVC_OK) << error.message;
     table->close(opened.device);
-    for (int row = 0; row < rows; ++row) {
+    for (int row = first; row < rows; ++row) {
       for (int head = 0; head < config.heads; ++head) {
         const std::vector<double> wanted = expect(row, head);
         const float* const own = out.data() + (row * config.heads + head) * 512;
@@ -196,7 +247,8 @@ struct ListedScene {
 
 void check_listed(const ListedConfig& config) {
   SCOPED_TRACE(std::to_string(config.heads) + " heads, pages of " + std::to_string(config.page_size) + ", list of " +
-               std::to_string(config.counts[0]) + ", " + std::to_string(config.splits) + " parts");
+               std::to_string(config.counts[0]) + ", " + std::to_string(config.splits) + " parts" +
+               (config.packed ? ", fp8_ds_mla" : ""));
   EXPECT_GT(ListedScene(config).attend_and_check(), 0);
 }
 
@@ -207,11 +259,13 @@ TEST(WgmmaListed, HeadsAndPages) {
     int heads, page_size;
   } cases[] = {{16, 64}, {20, 1}, {64, 24}, {128, 64}, {136, 3}};
   for (const auto& [heads, page_size] : cases) {
-    for (const bool two_pools : {false, true}) {
+    for (const int kind : {0, 1, 2}) {
+      if (kind == 2 && heads != 20 && heads != 128) continue;  // the emulation is slow
       ListedConfig config;
       config.heads = heads;
       config.page_size = page_size;
-      config.two_pools = two_pools;
+      config.two_pools = kind == 1;
+      config.packed = kind == 2;
       config.counts = {150, 70};
       config.seed = ++seed;
       check_listed(config);
@@ -224,8 +278,11 @@ TEST(WgmmaListed, LengthsOfLists) {
   ListedConfig config;
   for (const std::vector<int>& counts : {std::vector<int>{0, 1}, {63, 64}, {65, 128}, {129, 0}, {500, 320}}) {
     config.counts = counts;
-    ++config.seed;
-    for (int launch = 0; launch < 2; ++launch) check_listed(config);  // copies arrive at once, or late
+    for (const bool packed : {false, true}) {
+      config.packed = packed;
+      ++config.seed;
+      for (int launch = 0; launch < 2; ++launch) check_listed(config);  // copies arrive at once, or late
+    }
   }
 }
 
@@ -236,6 +293,8 @@ TEST(WgmmaListed, PartsOfALongList) {
     config.counts = {500, 90};  // some parts of the second list are empty
     config.splits = splits;
     check_listed(config);
+    config.packed = true;
+    check_listed(config);
   }
 }
 
@@ -244,7 +303,9 @@ TEST(WgmmaListed, SlotsAndSoftcap) {
   config.physical = true;
   config.counts = {200, 3};
   check_listed(config);
-  config.physical = false;
+  config.packed = true;
+  check_listed(config);
+  config.packed = config.physical = false;
   config.softcap = 2.0;
   check_listed(config);
 }
@@ -281,6 +342,26 @@ TEST(WgmmaListed, RowsMustBeAligned) {
   ListedScene scene(config);
   scene.layer.k.slot_stride_bytes += 8;
   EXPECT_STREQ(why_not_wgmma_latent(scene.args, kFewRows), "rows are not aligned to 16 bytes");
+}
+
+// A list names rows of fp8_ds_mla in which one element, one scale or one of the last dims is NaN. Only the outputs of
+// the query of that list are NaN.
+TEST(WgmmaListed, PackedRowsThatAreNaN) {
+  for (const int place : {300, 512, 600}) {  // bytes of the row
+    ListedConfig config;
+    config.packed = true;
+    config.counts = {100, 70};
+    ListedScene scene(config);
+    const std::vector<int>& others = scene.listed[1];
+    int slot = -1;
+    for (const int own : scene.listed[0]) {
+      if (std::find(others.begin(), others.end(), own) == others.end()) slot = own;
+    }
+    ASSERT_GE(slot, 0);
+    std::memset(reinterpret_cast<unsigned char*>(scene.row_of(slot, 0)) + place, 0xff, place == 512 ? 4 : 2);
+    EXPECT_GT(scene.attend_and_check("sm_90", 1), 0);
+    for (int i = 0; i < config.heads * 512; ++i) ASSERT_TRUE(std::isnan(scene.out[static_cast<size_t>(i)])) << i;
+  }
 }
 
 }  // namespace

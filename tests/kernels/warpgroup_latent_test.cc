@@ -43,6 +43,23 @@ TEST(Warpgroup, LatentHeadsAndPages) {
   }
 }
 
+// Rows of fp8_ds_mla, in pages of any size.
+TEST(Warpgroup, LatentPackedRows) {
+  unsigned seed = 401;
+  const struct {
+    int heads, queries, page_size;
+  } cases[] = {{16, 1, 64}, {16, 3, 1}, {20, 1, 5}, {64, 1, 64}, {40, 2, 24}, {128, 1, 1024}, {128, 2, 16}};
+  for (const auto& [heads, queries, page_size] : cases) {
+    SceneConfig config = latent_config(heads, Kind::kBf16);
+    config.kv = Kind::kDsMla;
+    config.page_size = page_size;
+    config.out = seed % 2 == 0 ? Kind::kF32 : Kind::kBf16;
+    config.rows = {{queries, 70 + 23 * static_cast<int>(seed % 5)}, {1, 30}};
+    config.seed = ++seed;
+    run_by_warpgroups(config);
+  }
+}
+
 // Rows in two pools may be of several heads, whose rows or whose slots lie side by side.
 TEST(Warpgroup, LatentRowsOfSeveralHeads) {
   for (const bool nhd : {false, true}) {
@@ -59,10 +76,13 @@ TEST(Warpgroup, LatentRowsOfSeveralHeads) {
 TEST(Warpgroup, LatentMasksAndOptions) {
   unsigned seed = 301;
   const auto with = [&](const std::function<void(SceneConfig*)>& change) {
-    SceneConfig config = latent_config(20, seed % 3 == 0 ? Kind::kF16 : Kind::kBf16);
-    change(&config);
-    config.seed = ++seed;
-    run_by_warpgroups(config);
+    for (const bool packed : {false, true}) {
+      SceneConfig config = latent_config(20, seed % 3 == 0 && !packed ? Kind::kF16 : Kind::kBf16);
+      if (packed) config.kv = Kind::kDsMla;
+      change(&config);
+      config.seed = ++seed;
+      run_by_warpgroups(config);
+    }
   };
   const std::vector<int> tree = {-1, 0, 0, 1, 1, 2};
   with([](SceneConfig* c) { c->window = 37, c->rows = {{3, 200}}; });
@@ -93,13 +113,16 @@ TEST(Warpgroup, LatentSlotsAreFilledAgain) {
   SceneConfig config = latent_config(64, Kind::kBf16);
   config.rows = {{1, 500}};
   for (int launch = 0; launch < 4; ++launch) run_by_warpgroups(config);
+  config.kv = Kind::kDsMla;
+  for (int launch = 0; launch < 4; ++launch) run_by_warpgroups(config);
 }
 
 // One key is NaN. Only outputs of rows that see it are NaN, wherever the key is in a tile.
 TEST(Warpgroup, LatentKeysOfOthersMayBeNaN) {
-  for (const Kind kind : {Kind::kF16, Kind::kBf16}) {
+  for (const Kind kind : {Kind::kF16, Kind::kBf16, Kind::kDsMla}) {
     for (int poisoned : {129, 140, 149}) {
-      SceneConfig config = latent_config(16, kind);
+      SceneConfig config = latent_config(16, kind == Kind::kDsMla ? Kind::kBf16 : kind);
+      config.kv = kind;
       config.window = poisoned == 140 ? 8 : 0;
       config.rows = {{20, 150}};
       Scene clean(config), scene(config);

@@ -96,6 +96,13 @@ __device__ __forceinline__ void hold_results(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// Converts a pair of float16 to two floats, exactly.
+__device__ __forceinline__ void floats_of_pair(uint32_t pair, float* low, float* high) {
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.f32.f16 %0, l;\ncvt.f32.f16 %1, h;\n}"
+      : "=f"(*low), "=f"(*high)
+      : "r"(pair));
+}
+
 // take_registers increases, and give_registers decreases, the number of registers of each thread of the warpgroup. The
 // sum over the block must not exceed the block's registers at launch.
 template <int kRegisters>
@@ -178,6 +185,10 @@ KVC_PRODUCTS_OF(Bf16, "bf16")
 
 #else
 
+inline void floats_of_pair(uint32_t pair, float* low, float* high) {
+  *low = widen(F16{static_cast<uint16_t>(pair)});
+  *high = widen(F16{static_cast<uint16_t>(pair >> 16)});
+}
 using cuda_emulation::arrive;
 using cuda_emulation::arrive_expecting;
 using cuda_emulation::begin_box;

@@ -4,9 +4,13 @@
 
 namespace kvc::kernels::cuda {
 
-WgmmaKernel wgmma_latent_kernel(bool is_f16, bool listed) {
-  if (listed) return is_f16 ? attend_wgmma_latent_kernel<F16, true> : attend_wgmma_latent_kernel<Bf16, true>;
-  return is_f16 ? attend_wgmma_latent_kernel<F16, false> : attend_wgmma_latent_kernel<Bf16, false>;
+WgmmaKernel wgmma_latent_kernel(Type type, bool listed, bool packed) {
+  if (packed)
+    return listed ? attend_wgmma_latent_kernel<Bf16, true, true> : attend_wgmma_latent_kernel<Bf16, false, true>;
+  if (type == Type::kF16) {
+    return listed ? attend_wgmma_latent_kernel<F16, true, false> : attend_wgmma_latent_kernel<F16, false, false>;
+  }
+  return listed ? attend_wgmma_latent_kernel<Bf16, true, false> : attend_wgmma_latent_kernel<Bf16, false, false>;
 }
 
 }  // namespace kvc::kernels::cuda

@@ -3,7 +3,8 @@
 // row of 576, so a tile is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are
 // K, and the first 8 are V. There are two slots for tiles.
 //
-//   scores   Two warpgroups score, one for each slot. Each loads the tiles of its slot (latent_tiles.cuh). The
+//   scores   Two warpgroups score, one for each slot. Each loads the tiles of its slot (latent_tiles.cuh), and
+//            dequantises them if the rows are those of fp8_ds_mla (latent_packed.cuh). The
 //            panels of a tile arrive in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a
 //            thread) as they arrive. Then it computes the softmax. It writes the factors that rescale o, and P in 16
 //            bits (8 KiB). P overwrites the ninth panel of the tile (rotary dims), which is needed only for S. The
@@ -15,7 +16,7 @@
 // Lower bounds: the 1152 bytes of a key are read once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key
 // are 2200 cycles for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared
 // memory moves 4 KiB for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself. That is
-// 312 KiB, or 2500 cycles at 128 bytes a cycle. A block has about 223 KiB of shared memory
+// 312 KiB, or 2500 cycles at 128 bytes a cycle. A block has about 225 KiB of shared memory
 // (attend/wgmma/latent_plan.h). A thread that scores has kRegistersToScore registers, and a thread that adds values has
 // kRegistersToAdd.
 //
@@ -31,18 +32,52 @@
 #include "kernels/common/query_place.h"
 #include "kernels/common/scales.h"
 #include "kernels/cuda/attend/common/pairs.cuh"
+#include "kernels/cuda/attend/wgmma/latent_packed.cuh"
 #include "kernels/cuda/attend/wgmma/latent_rows.cuh"
 #include "kernels/cuda/attend/wgmma/latent_tiles.cuh"
 
 namespace kvc::kernels::cuda {
 
+// How a scoring warpgroup finds and copies the tiles of its slot. kListed: the call has lists. kPacked: rows of
+// fp8_ds_mla.
+template <bool kListed, bool kPacked>
+using LatentWalkOf = std::conditional_t<kPacked, PackedWalk<std::conditional_t<kListed, ListedWalk, TileSearch>>,
+                                        std::conditional_t<kListed, ListedWalk, LatentWalk>>;
+// Whether TMA copies the tiles. Then only the first warp of a scoring warpgroup needs the walk.
+template <class Walk>
+constexpr bool kByBoxes = std::is_same_v<Walk, LatentWalk>;
+
+// Loads the next tile of slot `number`, as soon as the slot's previous tile is no longer read. If there is no next
+// tile, it marks the end of the slot. All threads that need the walk call it.
+template <class Walk>
+__device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, Walk* walk) {
+  LatentSlot& slot = state.fixed->slots[number];
+  const LatentNext next = next_tile(state, number, walk);
+  decltype(find_copies(state, next, walk)) copies = {};
+  if (next.found) copies = find_copies(state, next, walk);
+#pragma unroll
+  for (int32_t load = 0; load < kLatentLoads; ++load) {
+    wait_phase(&slot.empty[load], next.phase);
+    if (load == 0 && state.thread % kWarpgroupThreads == 0) {
+      slot.tile.begin = next.found ? static_cast<int32_t>(next.begin) : next.is_next ? kNoTile : kLastSlot;
+      slot.tile.is_full = next.is_full ? 1 : 0;
+    }
+    if (next.found) {
+      begin_copies(state, copies, slot, load);
+    } else if (kByBoxes<Walk> && state.lane == 0) {
+      arrive(&slot.full[load]);
+    }
+  }
+}
+
 // ---- Scores: two warpgroups ----------------------------------------------------------------------
 
 // Starts the products S = Q K^T of all rows and the keys in a slot, as one group. The tile's first part must have
 // arrived. Waits for the other parts.
-template <class T, bool kListed>
-__device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, LatentSlot& slot, int32_t group,
-                                                    uint32_t phase, float (&s)[kLatentTileKeys / 2]) {
+template <class T, class Walk>
+__device__ __forceinline__ void begin_latent_scores(const LatentState& state, uint32_t q, uint32_t k, LatentSlot& slot,
+                                                    int32_t group, uint32_t phase, const Walk* walk,
+                                                    float (&s)[kLatentTileKeys / 2]) {
   const auto multiply_panel = [&](uint32_t panel, bool is_first) {
 #pragma unroll
     for (int i = 0; i < kPanelDims / kMmaDepth; ++i) {
@@ -52,7 +87,7 @@ __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, Late
   };
 #pragma unroll 1
   for (int32_t load = 0; load < kLatentLoads; ++load) {
-    if (load > 0) wait_for_load<kListed>(slot, group, load, phase);
+    if (load > 0) wait_for_load(state, slot, group, load, phase, walk);
     begin_products();
 #pragma unroll
     for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
@@ -180,11 +215,9 @@ __device__ __forceinline__ void end_latent_scores(const LatentState& state, int3
 }
 
 // Scores the tiles of a slot. group: the number of the slot, and of the warpgroup among those that score. walk: the
-// search for tiles, which has started to load the first tile. Without lists, only the first warp of the group needs
-// `walk`.
-template <class T, bool kListed>
-__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group,
-                                                   LatentWalkOf<kListed>* walk) {
+// search for tiles, which has started to load the first tile.
+template <class T, class Walk>
+__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group, Walk* walk) {
   LatentSlot& slot = state.fixed->slots[group];
   const WgmmaShape& shape = state.call->shape;
   const float scale = state.call->attend.exp2_scale;
@@ -194,14 +227,14 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
   WgmmaSums sums = {{-INFINITY, -INFINITY}, {}};
   float s[kLatentTileKeys / 2];
   for (int32_t t = group;; t += kScoringGroups) {
-    wait_for_load<kListed>(slot, group, 0, latent_phase(t));
+    wait_for_load(state, slot, group, 0, latent_phase(t), walk);
     const LatentTile tile = slot.tile;
     if (tile.begin < 0) {
       end_latent_scores(state, group, t, tile.begin == kLastSlot, first_row, sums);
       break;
     }
     unsigned char* const k_tile = state.shared + tile.at;
-    begin_latent_scores<T, kListed>(q, shared_address(k_tile), slot, group, latent_phase(t), s);
+    begin_latent_scores<T>(state, q, shared_address(k_tile), slot, group, latent_phase(t), walk, s);
     wait_products<0>();
     hold_results(s);
     score_tile(state, tile.begin, tile.is_full != 0, first_row, s);
@@ -224,7 +257,7 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
     if (tile.is_full == 0) clean_values<T>(*state.fixed, tile.begin, thread, k_tile);
     publish_writes();
     leave_slot(state, &slot.scored);
-    if (kListed || thread < kWarpSize) bring_latent_tile(state, group, walk);
+    if (!kByBoxes<Walk> || thread < kWarpSize) bring_latent_tile(state, group, walk);
   }
 }
 
@@ -355,7 +388,7 @@ __device__ __forceinline__ void store_latent_columns(const LatentState& state, c
 }
 
 // Adds all tiles to o. group: 0 or 1, the half of o's columns that the warpgroup computes.
-template <class T, bool kListed>
+template <class T, class Walk>
 __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32_t group) {
   const uint32_t values_at = static_cast<uint32_t>(group * (kLatentColumns / kPanelDims) * kLatentPanelBytes);
   const int32_t first_row = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows + state.lane / 4;
@@ -363,7 +396,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   int32_t t = 0;
   for (;; ++t) {
     LatentSlot& slot = slot_of(state, t);
-    if (!kListed) {
+    if (kByBoxes<Walk>) {
       for (uint64_t& full : slot.full) wait_phase(&full, latent_phase(t));  // makes the writes of TMA visible
     }
     wait_phase(&slot.scored, latent_phase(t));
@@ -390,45 +423,47 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   store_latent_columns<T, kListed>(state, columns, group, first_row);
 }
 
-template <class T, bool kListed>
+template <class T, class Walk>
 __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& call) {
+  constexpr bool kBoxes = kByBoxes<Walk>;
   {
     LatentState state;
     if (!begin_wgmma_block(call, &state)) return;
-    begin_latent_rows<kListed>(state);
+    begin_latent_rows<kBoxes>(state);
   }
   __syncthreads();
   const LatentState state = state_of_block(call);
   const int32_t warpgroup = state.thread / kWarpgroupThreads;
-  LatentWalkOf<kListed> walk = {};
+  Walk walk = {};
   const auto bring_first_tile = [&] {
-    if (warpgroup >= kScoringGroups || (!kListed && state.thread % kWarpgroupThreads >= kWarpSize)) return;
+    if (warpgroup >= kScoringGroups || (kBoxes && state.thread % kWarpgroupThreads >= kWarpSize)) return;
     begin_walk(state, warpgroup, &walk);
     bring_latent_tile(state, warpgroup, &walk);
   };
-  if (kListed) bring_first_tile();
+  if (!kBoxes) bring_first_tile();
   LatentChunks chunks = load_latent_queries(state);
-  if (!kListed) bring_first_tile();  // q is in flight while pages are looked up; with lists, registers are too few
+  if (kBoxes) bring_first_tile();  // q is in flight while pages are looked up; without TMA, registers are too few
   store_latent_queries<T>(state, chunks);
   if (warpgroup < kScoringGroups) {
     give_registers<kRegistersToScore>();
-    score_latent_tiles<T, kListed>(state, warpgroup, &walk);
+    score_latent_tiles<T>(state, warpgroup, &walk);
   } else {
     take_registers<kRegistersToAdd>();
-    add_latent_tiles<T, kListed>(state, warpgroup - kScoringGroups);
+    add_latent_tiles<T, Walk>(state, warpgroup - kScoringGroups);
   }
 }
 
-// kListed: the call has lists of keys. Only code compiled for sm_90a has these instructions. In code for other
-// architectures, the kernel is empty (has_wgmma_image).
-template <class T, bool kListed>
+// kListed: the call has lists of keys. kPacked: the rows are those of fp8_ds_mla, and T is Bf16. Only code compiled for
+// sm_90a has these instructions. In code for other architectures, the kernel is empty (has_wgmma_image).
+template <class T, bool kListed, bool kPacked>
 __global__ void __launch_bounds__(kLatentThreads, 1)
     attend_wgmma_latent_kernel(const __grid_constant__ WgmmaCall call) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  attend_latent_by_warpgroups<T, kListed>(call);
+  attend_latent_by_warpgroups<T, LatentWalkOf<kListed, kPacked>>(call);
 #endif
 }
 
-WgmmaKernel wgmma_latent_kernel(bool is_f16, bool listed);
+// type: of q. packed: the rows are those of fp8_ds_mla.
+WgmmaKernel wgmma_latent_kernel(Type type, bool listed, bool packed);
 
 }  // namespace kvc::kernels::cuda

@@ -10,7 +10,13 @@ namespace kvc::kernels::cuda {
 
 constexpr int32_t kLatentValueDims = 512, kLatentKeyDims = 576;  // dims of V, and of K's row, which begins with V
 constexpr int32_t kLatentTileKeys = 64, kLatentStages = 2;
+constexpr int32_t kDsMlaScales = 4;  // of a row of fp8_ds_mla
 static_assert(kWideRows.rows % kWarpgroupRows == 0 && kFewRows.rows <= kWarpgroupRows);
+
+// Whether TMA copies the tiles of a call. listed: the call has lists.
+inline bool has_latent_boxes(const kvc_backend_layer& layer, bool listed) {
+  return !listed && !is_ds_mla(layer.format);
+}
 
 // Returns why attend/mma/latent.cuh must compute blocks of `cut` over latent rows, or null if warpgroups can.
 // Warpgroups need the following:
@@ -19,8 +25,9 @@ static_assert(kWideRows.rows % kWarpgroupRows == 0 && kFewRows.rows <= kWarpgrou
 //   - The cache is not deterministic, because o of earlier keys (128 KiB in float32) does not fit beside q and the
 //     tiles.
 //   - Keys are not rotated on read, because the tiles of their two or three parts do not fit either.
+//   - K has the type of q, or rows are those of fp8_ds_mla.
 //   - The number of slots of a page is a multiple of 8, because TMA copies boxes of slots of one page. Keys of a list
-//     are copied without TMA, so only the alignment of why_simple is needed.
+//     and rows of fp8_ds_mla are copied without TMA, so only what why_simple names is needed.
 //   - A call with lists has no ALiBi, because a tile of a list does not have the positions of its keys.
 inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const BlockCut& cut) {
   const kvc_backend_layer& layer = *args.layer;
@@ -29,12 +36,13 @@ inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const Bl
   if (!is_latent(layer)) return "V is not in K's row";
   if (layer.head_dim != kLatentKeyDims || layer.v_head_dim != kLatentValueDims) return "rows are not 512 + 64 dims";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
-  if (stored_type(layer) != q) return "K has another type than q";
+  if (stored_type(layer) != q && !is_ds_mla(layer.format)) return "K has another type than q";
   if (args.key_tables != nullptr) return "keys are rotated on read";
   if (args.plan->fold_keys > 0) return "the cache is deterministic";
   if (cut.rows == kFewRows.rows && layer.num_q_heads / layer.num_kv_heads < kFewRows.rows) return "rows are few";
-  if (args.lists.block_tokens == 0) return why_not_boxes(layer);
-  return args.alibi_slopes != nullptr ? "keys of a list have positions" : why_simple(args);
+  const bool listed = args.lists.block_tokens != 0;
+  if (listed && args.alibi_slopes != nullptr) return "keys of a list have positions";
+  return has_latent_boxes(layer, listed) ? why_not_boxes(layer) : why_simple(args);
 }
 
 // The shared memory of a block: the fixed part, q [9 panels][64 rows][64], and a tile [9 panels][64 keys][64] for each

@@ -54,14 +54,19 @@ struct LatentTile {
   int32_t at;              // where the slot begins in shared memory; kept here to save a register
 };
 
+struct alignas(16) PackedScales {
+  float of[kDsMlaScales];
+};
+
 struct LatentSlot {
-  // Barriers. full: the parts of the tile have arrived (not used with lists). known: m is written. scored: P and alphas
+  // Barriers. full: the parts of the tile have arrived (used only with TMA). known: m is written. scored: P and alphas
   // are written. empty: all warps that add values have multiplied the parts.
   uint64_t full[kLatentLoads], known, scored, empty[kLatentLoads];
   LatentTile tile;
   // The factors of o before the tile is added. At the end: the sum of p over the tiles of the slot, relative to m.
   float alphas[kWarpgroupRows];
-  float m[kWarpgroupRows];  // the largest score of each row in all tiles up to this tile
+  float m[kWarpgroupRows];               // the largest score of each row in all tiles up to this tile
+  PackedScales scales[kLatentTileKeys];  // of the keys of the tile, if they are rows of fp8_ds_mla
 };
 
 struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
@@ -83,7 +88,8 @@ __device__ __forceinline__ LatentSlot& slot_of(const LatentState& state, int32_t
 }
 __device__ __forceinline__ uint32_t latent_phase(int32_t t) { return static_cast<uint32_t>(t / kLatentStages) & 1u; }
 
-template <bool kListed>
+// kByBoxes: TMA copies the tiles.
+template <bool kByBoxes>
 __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   LatentFixed& fixed = *state.fixed;
   if (state.thread == 0) {
@@ -99,7 +105,7 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
       for (uint64_t& empty : slot.empty) init_barrier(&empty, kAddingGroups * kWarpgroupThreads / kWarpSize);
     }
     publish_barriers();
-    if (!kListed) {
+    if (kByBoxes) {
       prefetch_map(&state.call->k_map);
       prefetch_map(&state.call->v_map);
     }

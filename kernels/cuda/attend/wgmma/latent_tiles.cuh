@@ -10,6 +10,8 @@
 //                proxy, and these copies are ordinary writes. So each thread waits for its own copies and publishes
 //                them. Then all threads of the warpgroup wait at a barrier before the first product (wait_for_load).
 //
+// Rows of fp8_ds_mla are copied like lists, and then dequantised (latent_packed.cuh).
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,10 +25,10 @@ namespace kvc::kernels::cuda {
 
 // ---- Neighbouring keys: one warp of each warpgroup that scores -------------------------------------
 
-// Starts the copies of the boxes of a part of a tile. V's dims come from the pool of V, and the dims after them from
-// the pool of K.
-__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, LatentSlot& slot,
-                                                   int32_t load) {
+// Starts the copies of the boxes of part `load` of a tile. V's dims come from the pool of V, and the dims after them
+// from the pool of K.
+__device__ __forceinline__ void begin_copies(const LatentState& state, const BoxPlace& place, LatentSlot& slot,
+                                             int32_t load) {
   const WgmmaCall& call = *state.call;
   uint64_t* const full = &slot.full[load];
   const bool is_last = load == kLatentLoads - 1;
@@ -51,72 +53,94 @@ __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, con
 }
 
 // Where the search for tiles of a slot continues. begin: the first key that was not searched. t: the number of tiles
-// before `begin`, in both slots. leaf: the page ids in leaf `leaf_index` of the page list. (A PageCursor would need
-// more registers.)
-struct LatentWalk {
-  const int32_t* leaf;
-  int32_t leaf_index;  // -1: no leaf was read
+// before `begin`, in both slots.
+struct TileSearch {
   uint32_t begin;
   int32_t t;
 };
-__device__ __forceinline__ void begin_walk(const LatentState& state, int32_t, LatentWalk* walk) {
-  *walk = {nullptr, -1, state.fixed->keys_begin / kLatentTileKeys * kLatentTileKeys, 0};
+__device__ __forceinline__ void begin_walk(const LatentState& state, int32_t, TileSearch* search) {
+  *search = {state.fixed->keys_begin / kLatentTileKeys * kLatentTileKeys, 0};
+}
+
+// The page ids in leaf `index` of the item's page list. (A PageCursor would need more registers.)
+struct PageLeaf {
+  const int32_t* pages;
+  int32_t index;
+};
+constexpr PageLeaf kNoLeaf = {nullptr, -1};
+
+// The search for the tiles of a slot, and the leaf that was read last.
+struct LatentWalk {
+  TileSearch search;
+  PageLeaf leaf;
+};
+__device__ __forceinline__ void begin_walk(const LatentState& state, int32_t number, LatentWalk* walk) {
+  begin_walk(state, number, &walk->search);
+  walk->leaf = kNoLeaf;
 }
 
 __device__ __forceinline__ bool is_full_tile(const LatentFixed& fixed, uint32_t begin) {
   return begin >= fixed.full_begin && begin + kLatentTileKeys <= fixed.full_end;
 }
 
-// Finds the lane's box of the tile at key `tile_begin`.
-__device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, uint32_t tile_begin, bool is_full,
-                                                    LatentWalk* walk) {
-  const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
-  const uint32_t begin = tile_begin + static_cast<uint32_t>(state.lane * keys);
-  if (state.lane * keys >= kLatentTileKeys) return {0, 0, 0};
-  if (!is_full && !sees_any(state, begin, begin + static_cast<uint32_t>(keys))) return {0, 0, 0};
-  const int32_t entry = static_cast<int32_t>(begin) / page_size, leaf_index = entry >> KVC_BACKEND_NODE_FANOUT_LOG2;
-  if (leaf_index != walk->leaf_index) {
-    const PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
-    walk->leaf = page_leaf(&cursor, leaf_index);
-    walk->leaf_index = leaf_index;
+// The next tile of a slot. begin: its first key. found: there is such a tile. is_full: every row sees every key.
+// is_next: if there is no tile, whether this slot ends before the other slot. phase: the parity with which the barriers
+// `empty` of the slot are awaited.
+struct LatentNext {
+  uint32_t begin;
+  bool found, is_full, is_next;
+  uint32_t phase;
+};
+
+// Finds the next tile of slot `number`, and moves the search behind this tile.
+__device__ __forceinline__ LatentNext next_tile(const LatentState& state, int32_t number, TileSearch* search) {
+  const LatentFixed& fixed = *state.fixed;
+  const uint32_t keys = kLatentTileKeys;
+  LatentNext next = {};
+  for (; search->begin < fixed.keys_end; search->begin += keys) {
+    next.is_full = is_full_tile(fixed, search->begin);
+    if (!next.is_full && !sees_any(state, search->begin, search->begin + keys)) continue;
+    next.found = latent_slot(search->t) == number;
+    if (next.found) break;
+    ++search->t;
   }
-  return {1, walk->leaf[entry & (KVC_BACKEND_NODE_FANOUT - 1)], static_cast<int32_t>(begin) % page_size};
+  next.begin = search->begin;
+  next.is_next = latent_slot(search->t) == number;
+  next.phase = latent_phase(search->t + (next.is_next ? 0 : 1)) ^ 1u;
+  if (next.found) {
+    search->begin += keys;
+    ++search->t;
+  }
+  return next;
 }
 
-// Loads the next tile of slot `number`, as soon as the slot's previous tile is no longer read. If there is no next
-// tile, it marks the end of the slot. All lanes of one warp call it.
-__device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
-  const LatentFixed& fixed = *state.fixed;
-  LatentSlot& slot = state.fixed->slots[number];
-  const uint32_t keys = kLatentTileKeys;
-  BoxPlace place = {0, 0, 0};
-  bool is_full = false, found = false;
-  for (; walk->begin < fixed.keys_end; walk->begin += keys) {
-    is_full = is_full_tile(fixed, walk->begin);
-    if (!is_full && !sees_any(state, walk->begin, walk->begin + keys)) continue;
-    found = latent_slot(walk->t) == number;
-    if (found) break;
-    ++walk->t;
+__device__ __forceinline__ LatentNext next_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
+  return next_tile(state, number, &walk->search);
+}
+
+// Returns the page of entry `entry` of the item's page list.
+__device__ __forceinline__ int32_t find_page(const LatentState& state, int32_t entry, PageLeaf* leaf) {
+  const int32_t leaf_index = entry >> KVC_BACKEND_NODE_FANOUT_LOG2;
+  if (leaf_index != leaf->index) {
+    const PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
+    *leaf = {page_leaf(&cursor, leaf_index), leaf_index};
   }
-  if (found) place = find_latent_box(state, walk->begin, is_full, walk);
-  const bool is_next = latent_slot(walk->t) == number;  // without a tile: whether this slot ends before the other slot
-  const uint32_t phase = latent_phase(walk->t + (is_next ? 0 : 1)) ^ 1u;
-#pragma unroll
-  for (int32_t load = 0; load < kLatentLoads; ++load) {
-    wait_phase(&slot.empty[load], phase);
-    if (load == 0 && state.lane == 0) {
-      slot.tile.begin = found ? static_cast<int32_t>(walk->begin) : is_next ? kNoTile : kLastSlot;
-      slot.tile.is_full = is_full ? 1 : 0;
-    }
-    if (found) {
-      begin_latent_boxes(state, place, slot, load);
-    } else if (state.lane == 0) {
-      arrive(&slot.full[load]);
-    }
-  }
-  if (!found) return;
-  walk->begin += keys;
-  ++walk->t;
+  return leaf->pages[entry & (KVC_BACKEND_NODE_FANOUT - 1)];
+}
+
+// Finds the lane's box of a tile.
+__device__ __forceinline__ BoxPlace find_copies(const LatentState& state, const LatentNext& next, LatentWalk* walk) {
+  const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
+  const uint32_t begin = next.begin + static_cast<uint32_t>(state.lane * keys);
+  if (state.lane * keys >= kLatentTileKeys) return {0, 0, 0};
+  if (!next.is_full && !sees_any(state, begin, begin + static_cast<uint32_t>(keys))) return {0, 0, 0};
+  const int32_t page = find_page(state, static_cast<int32_t>(begin) / page_size, &walk->leaf);
+  return {1, page, static_cast<int32_t>(begin) % page_size};
+}
+
+__device__ __forceinline__ void wait_for_load(const LatentState&, LatentSlot& slot, int32_t, int32_t load,
+                                              uint32_t phase, const LatentWalk*) {
+  wait_phase(&slot.full[load], phase);
 }
 
 // ---- Lists of keys: all warps of each warpgroup that scores ----------------------------------------
@@ -132,8 +156,19 @@ __device__ __forceinline__ void begin_walk(const LatentState& state, int32_t num
   const int64_t list = list_of(listed, state.item->part, state.fixed->places[0].token, state.fixed->block.head);
   *walk = {listed.slots + list * listed.most, number};
 }
-template <bool kListed>
-using LatentWalkOf = std::conditional_t<kListed, ListedWalk, LatentWalk>;
+// Every row sees the same places, so every tile between the first and the last is loaded.
+__device__ __forceinline__ LatentNext next_tile(const LatentState& state, int32_t, ListedWalk* walk) {
+  const LatentFixed& fixed = *state.fixed;
+  const uint32_t keys = kLatentTileKeys;
+  LatentNext next;
+  next.begin = fixed.keys_begin / keys * keys + static_cast<uint32_t>(walk->t) * keys;
+  next.found = next.begin < fixed.keys_end;
+  next.is_full = is_full_tile(fixed, next.begin);
+  next.is_next = walk->t == 0 || next.begin - keys < fixed.keys_end;
+  next.phase = latent_phase(walk->t) ^ 1u;
+  walk->t += kLatentStages;
+  return next;
+}
 
 // The keys of a tile that a thread copies: every kListedStep-th one, from thread / kChunksOfPanel on. slots: kNoSlot is
 // a place that the list does not have. values: the thread's chunk in the first panel.
@@ -160,15 +195,18 @@ __device__ __forceinline__ const unsigned char* chunk_of_slot(const LatentState&
   return row_of_slot(state, pool, slot) + state.lane % kChunksOfPanel * 16;
 }
 
-__device__ __forceinline__ ListedChunks find_listed_chunks(const LatentState& state, const uint32_t* slots,
-                                                           uint32_t begin) {
-  const uint32_t first = begin + static_cast<uint32_t>(state.thread % kWarpgroupThreads / kChunksOfPanel);
+// The first of the keys of a tile that a thread of a warpgroup copies.
+__device__ __forceinline__ int32_t first_key_of(int32_t thread) { return thread / kChunksOfPanel; }
+
+__device__ __forceinline__ ListedChunks find_copies(const LatentState& state, const LatentNext& next,
+                                                    ListedWalk* walk) {
+  const uint32_t first = next.begin + static_cast<uint32_t>(first_key_of(state.thread % kWarpgroupThreads));
   ListedChunks chunks;
 #pragma unroll
   for (int i = 0; i < kKeysOfThread; ++i) {
     const uint32_t place = first + static_cast<uint32_t>(i * kListedStep);
     const bool there = place >= state.fixed->keys_begin && place < state.fixed->keys_end;
-    chunks.slots[i] = there ? slots[place] : kNoSlot;
+    chunks.slots[i] = there ? walk->slots[place] : kNoSlot;
   }
 #pragma unroll
   for (int i = 0; i < kKeysOfThread; ++i) {
@@ -179,10 +217,10 @@ __device__ __forceinline__ ListedChunks find_listed_chunks(const LatentState& st
 
 // Starts the copies of the thread's chunks in a part of a tile, as a group. Places that the list does not have become
 // zeros.
-__device__ __forceinline__ void begin_listed_copies(const LatentState& state, const ListedChunks& chunks,
-                                                    const LatentSlot& slot, int32_t load) {
+__device__ __forceinline__ void begin_copies(const LatentState& state, const ListedChunks& chunks,
+                                             const LatentSlot& slot, int32_t load) {
   const kvc_backend_layer& layer = state.call->attend.layer;
-  const int32_t row = state.thread % kWarpgroupThreads / kChunksOfPanel;
+  const int32_t row = first_key_of(state.thread % kWarpgroupThreads);
   unsigned char* const target = state.shared + slot.tile.at + swizzled(row, state.lane % kChunksOfPanel, kPanelPitch);
 #pragma unroll
   for (int i = 0; i < kKeysOfThread; ++i) {
@@ -200,26 +238,19 @@ __device__ __forceinline__ void begin_listed_copies(const LatentState& state, co
   close_copies();
 }
 
-// Does the same as the function of the same name above, for a call with lists. Every row sees the same places, so every
-// tile between the first and the last is loaded. All threads of one warpgroup call it.
-__device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, ListedWalk* walk) {
-  const LatentFixed& fixed = *state.fixed;
-  LatentSlot& slot = state.fixed->slots[number];
-  const uint32_t keys = kLatentTileKeys;
-  const uint32_t begin = fixed.keys_begin / keys * keys + static_cast<uint32_t>(walk->t) * keys;
-  const bool found = begin < fixed.keys_end, is_next = walk->t == 0 || begin - keys < fixed.keys_end;
-  ListedChunks chunks = {};
-  if (found) chunks = find_listed_chunks(state, walk->slots, begin);
-#pragma unroll
-  for (int32_t load = 0; load < kLatentLoads; ++load) {
-    wait_phase(&slot.empty[load], latent_phase(walk->t) ^ 1u);
-    if (load == 0 && state.thread % kWarpgroupThreads == 0) {
-      slot.tile.begin = found ? static_cast<int32_t>(begin) : is_next ? kNoTile : kLastSlot;
-      slot.tile.is_full = is_full_tile(fixed, begin) ? 1 : 0;
-    }
-    if (found) begin_listed_copies(state, chunks, slot, load);
+// Waits for the thread's own copies of part `load`.
+__device__ __forceinline__ void wait_for_copies(int32_t load) {
+  static_assert(kLatentLoads == 2);
+  if (load == 0) {
+    wait_copies<1>();
+  } else {
+    wait_copies<0>();
   }
-  walk->t += kLatentStages;
+}
+// Publishes the thread's writes to the tile, and waits for the other threads of the scoring warpgroup `group`.
+__device__ __forceinline__ void meet_after_writes(int32_t group) {
+  publish_writes();
+  sync_threads_of<kWarpgroupThreads>(1 + group);
 }
 
 // V of a key that some row sees. key: with lists, its place in the list.
@@ -240,20 +271,10 @@ __device__ __forceinline__ const unsigned char* latent_value_row(const LatentSta
 }
 
 // Waits until a part of the slot's tile can be multiplied by the scoring warpgroup `group`. All its threads call it.
-template <bool kListed>
-__device__ __forceinline__ void wait_for_load(LatentSlot& slot, int32_t group, int32_t load, uint32_t phase) {
-  if constexpr (kListed) {
-    static_assert(kLatentLoads == 2);
-    if (load == 0) {
-      wait_copies<1>();
-    } else {
-      wait_copies<0>();
-    }
-    publish_writes();
-    sync_threads_of<kWarpgroupThreads>(1 + group);
-  } else {
-    wait_phase(&slot.full[load], phase);
-  }
+__device__ __forceinline__ void wait_for_load(const LatentState&, LatentSlot&, int32_t group, int32_t load, uint32_t,
+                                              const ListedWalk*) {
+  wait_for_copies(load);
+  meet_after_writes(group);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -34,10 +34,12 @@ kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool r
 }
 
 // A kernel and how it is launched. threads: the number of threads of a block. parts: the number of thread blocks for
-// each block of the plan. k_dims: the number of dims of a row in the pool of K.
+// each block of the plan. k_dims: the number of dims of a row in the pool of K. by_boxes: the kernel reads the pools by
+// TMA.
 struct Instance {
   WgmmaKernel kernel;
   int32_t threads, parts, k_dims;
+  bool by_boxes;
 };
 
 kvc_status launch_instance(const Device& device, const AttendCall& call, const Instance& instance,
@@ -55,7 +57,7 @@ kvc_status launch_instance(const Device& device, const AttendCall& call, const I
   const bool scaled = call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   wgmma.has_units = scaled || layer.k_scales.data != nullptr ? 1 : 0;
   kvc_status status = KVC_OK;
-  if (!has_lists(call)) {  // keys of a list are copied without TMA
+  if (instance.by_boxes) {
     status = encode_map(device, layer.k, raw, k, &wgmma.k_map, error);
     if (status == KVC_OK) status = encode_map(device, layer.v, raw, v, &wgmma.v_map, error);
     if (status != KVC_OK) return status;
@@ -100,7 +102,7 @@ kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t bl
   const int32_t dims = layer.head_dim;
   const bool raw = is_quantised(stored_type(layer)), is_f16 = type_of(call.args.q.dtype) == Type::kF16;
   const WgmmaKernel kernel = is_f16 ? wgmma_kernel_of_f16(dims, raw) : wgmma_kernel_of_bf16(dims, raw);
-  return launch_instance(device, call, {kernel, wgmma_threads(raw), 1, dims},
+  return launch_instance(device, call, {kernel, wgmma_threads(raw), 1, dims, true},
                          wgmma_shape(layer, static_cast<int32_t>(sizeof(WgmmaFixed))), blocks, stream, error);
 }
 
@@ -112,9 +114,11 @@ kvc_status launch_wgmma_latent(const Device& device, const AttendCall& call, con
     return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention",
                 static_cast<long long>(blocks * parts));
   }
-  const WgmmaKernel kernel = wgmma_latent_kernel(type_of(call.args.q.dtype) == Type::kF16, has_lists(call));
-  return launch_instance(device, call, {kernel, kLatentThreads, parts, rotary_dims(layer).dims},
-                         wgmma_latent_shape(layer, static_cast<int32_t>(sizeof(LatentFixed))), blocks, stream, error);
+  const bool listed = has_lists(call);
+  const Instance instance = {wgmma_latent_kernel(type_of(call.args.q.dtype), listed, is_ds_mla(layer.format)),
+                             kLatentThreads, parts, rotary_dims(layer).dims, has_latent_boxes(layer, listed)};
+  return launch_instance(device, call, instance, wgmma_latent_shape(layer, static_cast<int32_t>(sizeof(LatentFixed))),
+                         blocks, stream, error);
 }
 
 }  // namespace kvc::kernels::cuda
