@@ -2623,10 +2623,10 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *   Load      kvc_prefix_load reserves pages and starts the load. When the load is done, kvc_job_poll makes all its pages
  *             findable at once. If only some pages can be loaded, the result is a shorter prefix. Some tiers, such as Redis,
  *             must search for the pages first. Then kvc_job_poll reserves the pages after the search.
- *   Objects   A tier keeps one object for each page of a group. The key of the object depends on the fingerprint, the
- *             tokens, the salt and the layout of the group (docs/reference/keys.md). The object has a checksum, the layout
- *             and the tokens. If any of these does not match, the page counts as not found. So engines with the same
- *             fingerprint and layout can share a tier.
+ *   Objects   A tier keeps one object for each page of a group. The key of the object depends on the page key (of the
+ *             fingerprint, tokens, salt, adapter and media) and on the layout of the group. The object has a checksum, the
+ *             layout, the page key and the tokens. If any of these does not match, the page counts as not found. So
+ *             engines with the same fingerprint and layout can share a tier.
  *   Order     kvc_prefix_load takes the pages, and kvc_job_poll makes them findable. So ranks have equal page ids if they
  *             make equal calls, and poll until the same job is done. This does not hold for tiers that must search first.
  *   Suspend   kvc_seq_suspend moves the pages of a sequence to a tier and frees them, and kvc_seq_resume brings them back.

@@ -19,10 +19,12 @@ Status read_context(const kvc_prefix_query& query, ContextRef* context) {
   return Status();
 }
 
-// Calls body(cache, query) with a query that was checked, and whose arrays were copied.
-template <class Body>
-kvc_status query_call(const char* function, kvc_cache* cache, const kvc_prefix_query* query, kvc_error* error,
-                      Body body) {
+// The part of a call that has a query. `call` points to what it needs beside these arguments.
+using QueryBody = Status (*)(const void* call, Cache& c, const PrefixQuery& query);
+
+// Calls body with a query that was checked, and whose arrays were copied.
+kvc_status call_with_query(const char* function, kvc_cache* cache, const kvc_prefix_query* query, kvc_error* error,
+                           QueryBody body, const void* call) {
   return cache_call(function, cache, error, [&](Cache& c) -> Status {
     kvc_prefix_query known;
     KVC_TRY(read_struct(query, "query", &known));
@@ -40,9 +42,20 @@ kvc_status query_call(const char* function, kvc_cache* cache, const kvc_prefix_q
     ContextRef context;
     KVC_TRY(read_context(known, &context));
     const CallArray tokens(known.num_tokens > 0 ? known.tokens : nullptr, known.num_tokens);
-    return body(c, PrefixQuery{{tokens.span(), known.salt, known.salt_begin, context.get()},
-                               (known.flags & KVC_PREFIX_ALLOW_ALL) != 0});
+    return body(
+        call, c,
+        {{tokens.span(), known.salt, known.salt_begin, context.get()}, (known.flags & KVC_PREFIX_ALLOW_ALL) != 0});
   });
+}
+
+// Calls body(cache, query). The code that reads the query exists once, and not for each function.
+template <class Body>
+kvc_status query_call(const char* function, kvc_cache* cache, const kvc_prefix_query* query, kvc_error* error,
+                      const Body& body) {
+  const QueryBody call = [](const void* of, Cache& c, const PrefixQuery& known) -> Status {
+    return (*static_cast<const Body*>(of))(c, known);
+  };
+  return call_with_query(function, cache, query, error, call, &body);
 }
 
 // Calls body(&value), and writes the value to a nullable struct of the caller.

@@ -4,6 +4,8 @@
 
 namespace kvc {
 
+void PrefixContext::destroy(const PrefixContext* context) noexcept { delete context; }
+
 std::span<const MediaSpan> PrefixContext::media_in(const PrefixContext* context, int64_t begin, int64_t end) noexcept {
   const std::span<const MediaSpan> media = media_of(context);
   const auto first = std::partition_point(media.begin(), media.end(),
@@ -12,14 +14,12 @@ std::span<const MediaSpan> PrefixContext::media_in(const PrefixContext* context,
   return {first, last};
 }
 
-std::strong_ordering compare_adapters(const PrefixContext* a, const PrefixContext* b) noexcept {
-  if (a == b) return std::strong_ordering::equal;
+std::strong_ordering compare_other_adapters(const PrefixContext* a, const PrefixContext* b) noexcept {
   const std::span<const uint8_t> left = PrefixContext::adapter_of(a), right = PrefixContext::adapter_of(b);
   return std::lexicographical_compare_three_way(left.begin(), left.end(), right.begin(), right.end());
 }
 
-int64_t same_media_end(const PrefixContext* a, const PrefixContext* b, int64_t begin, int64_t end) noexcept {
-  if (a == b) return end;
+int64_t same_media_end_of_others(const PrefixContext* a, const PrefixContext* b, int64_t begin, int64_t end) noexcept {
   const std::span<const MediaSpan> left = PrefixContext::media_in(a, begin, end);
   const std::span<const MediaSpan> right = PrefixContext::media_in(b, begin, end);
   const auto [of_a, of_b] = std::mismatch(left.begin(), left.end(), right.begin(), right.end());

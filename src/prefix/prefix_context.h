@@ -42,11 +42,12 @@ class PrefixContext {
     return context;
   }
   static void release(const PrefixContext* context) noexcept {
-    if (context != nullptr && context->owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete context;
+    if (context != nullptr && context->owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(context);
   }
 
  private:
   ~PrefixContext() = default;
+  static void destroy(const PrefixContext* context) noexcept;
 
   const std::vector<uint8_t> adapter_;
   const std::vector<MediaSpan> media_;
@@ -70,10 +71,17 @@ class ContextRef {
   const PrefixContext* context_ = nullptr;
 };
 
-std::strong_ordering compare_adapters(const PrefixContext* a, const PrefixContext* b) noexcept;
+std::strong_ordering compare_other_adapters(const PrefixContext* a, const PrefixContext* b) noexcept;
+int64_t same_media_end_of_others(const PrefixContext* a, const PrefixContext* b, int64_t begin, int64_t end) noexcept;
+
+inline std::strong_ordering compare_adapters(const PrefixContext* a, const PrefixContext* b) noexcept {
+  return a == b ? std::strong_ordering::equal : compare_other_adapters(a, b);
+}
 // Returns the first position in [begin, end) at which a token belongs to other media in `a` than in `b`; `end` if there
 // is none.
-int64_t same_media_end(const PrefixContext* a, const PrefixContext* b, int64_t begin, int64_t end) noexcept;
+inline int64_t same_media_end(const PrefixContext* a, const PrefixContext* b, int64_t begin, int64_t end) noexcept {
+  return a == b ? end : same_media_end_of_others(a, b, begin, end);
+}
 // Orders the media of the tokens at one position. They are equal if same_media_end does not return this position.
 std::strong_ordering compare_media(const PrefixContext* a, const PrefixContext* b, int64_t position) noexcept;
 

@@ -150,7 +150,7 @@ class TokenRuns {
   void store(int32_t block, std::span<const int32_t> tokens) noexcept;
   int32_t find_child(int32_t parent, uint64_t salt, const PrefixContext* context, std::span<const int32_t> tokens,
                      int32_t* matched) const noexcept;
-  bool before(int32_t a, int32_t b) const noexcept;
+  [[gnu::noinline]] bool before(int32_t a, int32_t b) const noexcept;
   static uint32_t weight(int32_t run) noexcept { return static_cast<uint32_t>(run) * 2654435769u; }
   int32_t merge(int32_t a, int32_t b) noexcept;
   void cut(int32_t node, int32_t at, int32_t* low, int32_t* high) noexcept;
@@ -158,7 +158,7 @@ class TokenRuns {
   int32_t* link_to(int32_t run) noexcept;
   void remove(int32_t run) noexcept;
   int32_t take_run() noexcept;
-  void set_context(int32_t run, const PrefixContext* context) noexcept;
+  [[gnu::noinline]] void set_context(int32_t run, const PrefixContext* context) noexcept;
   int32_t take_block(std::span<const int32_t> tokens) noexcept;
   bool treap_is_valid(int32_t node, int32_t parent) const;
 

@@ -83,7 +83,7 @@ TEST(PrefixMedia, TheLoopOfAnEngine) {
   EXPECT_EQ(serve({prompt, "sql", {cat}}), 17);
 }
 
-// A chat: text is published with a partial last page, and the next turn has an image in that page.
+// A chat: text is published with a partial last page, and the next request has an image in that page.
 TEST(PrefixMedia, AnImageMayBeginInAPageThatWasPublished) {
   Prefix p;
   const Request text(count_to(10), "", {}), turn(count_to(30), "", {{11, 12, 1}}),
