@@ -4,11 +4,11 @@
 // K, and the first 8 are V. There are two slots for tiles.
 //
 //   scores   Two warpgroups score, one for each slot. Each loads the tiles of its slot (latent_tiles.cuh), and
-//            dequantises them if the rows are those of fp8_ds_mla (latent_packed.cuh). The
-//            panels of a tile arrive in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a
-//            thread) as they arrive. Then it computes the softmax. It writes the factors that rescale o, and P in 16
-//            bits (8 KiB). P overwrites the ninth panel of the tile (rotary dims), which is needed only for S. The
-//            largest scores so far are passed from one warpgroup to the other.
+//            dequantises them if the rows are those of fp8_ds_mla (latent_packed.cuh). The panels of a tile arrive in
+//            two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a thread) as they arrive. Then it
+//            computes the softmax. It writes the factors that rescale o, and P in 16 bits (8 KiB). P overwrites the
+//            ninth panel of the tile (rotary dims), which is needed only for S. The largest scores so far are passed
+//            from one warpgroup to the other.
 //   values   Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V (MN-major).
 //
 // So S of a tile can be computed during the softmax, the product with V, or the load of the tile in the other slot.

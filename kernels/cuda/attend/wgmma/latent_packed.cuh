@@ -15,7 +15,9 @@
 //
 // Lower bounds: a tile adds 32 KiB of loads and 64 KiB of stores to shared memory, and saves 31 KiB of copies. These
 // are 520 cycles more than for rows of bfloat16. The conversion of a tile takes about 900 instructions of each of the
-// four warps. SPDX-License-Identifier: Apache-2.0
+// four warps.
+//
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cuda/attend/decode/instructions.cuh"

@@ -92,7 +92,7 @@ struct LatentNext {
   uint32_t phase;
 };
 
-// Finds the next tile of slot `number`, and moves the search behind this tile.
+// Finds the next tile of slot `number`, and moves the search past this tile.
 __device__ __forceinline__ LatentNext next_tile(const LatentState& state, int32_t number, TileSearch* search) {
   const LatentFixed& fixed = *state.fixed;
   const uint32_t keys = kLatentTileKeys;
