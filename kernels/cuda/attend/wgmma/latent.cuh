@@ -43,6 +43,10 @@ namespace kvc::kernels::cuda {
 template <bool kListed, bool kPacked>
 using LatentWalkOf = std::conditional_t<kPacked, PackedWalk<std::conditional_t<kListed, ListedWalk, TileSearch>>,
                                         std::conditional_t<kListed, ListedWalk, LatentWalk>>;
+template <class Walk>
+constexpr bool kHasLists = std::is_same_v<Walk, ListedWalk> || std::is_same_v<Walk, PackedWalk<ListedWalk>>;
+template <class Walk>
+constexpr bool kIsPacked = std::is_same_v<Walk, PackedWalk<ListedWalk>> || std::is_same_v<Walk, PackedWalk<TileSearch>>;
 // Whether TMA copies the tiles. Then only the first warp of a scoring warpgroup needs the walk.
 template <class Walk>
 constexpr bool kByBoxes = std::is_same_v<Walk, LatentWalk>;
@@ -115,16 +119,19 @@ __device__ __forceinline__ void store_probabilities(const LatentState& state, in
   }
 }
 
-// Replaces NaN and infinity in V of the tile at key `begin` by zero. All threads of the warpgroup call it.
+// Replaces NaN and infinity in V of the slot's tile by zero. All threads of the warpgroup call it.
 template <class T>
-__device__ __forceinline__ void clean_values(LatentFixed& fixed, int32_t begin, int32_t thread, unsigned char* values) {
-#pragma unroll 4
-  for (int32_t i = thread; i < kLatentValuePanels * kLatentPanelBytes / 16; i += kWarpgroupThreads) {
+__device__ __forceinline__ void clean_values(const LatentState& state, const LatentSlot& slot) {
+  constexpr int32_t kChunks = kLatentValuePanels * kLatentPanelBytes / 16;
+  LatentFixed& fixed = *state.fixed;
+  unsigned char* const values = state.shared + slot.tile.at;
+#pragma unroll 2
+  for (int32_t i = hidden(state.thread) % kWarpgroupThreads; i < kChunks; i += kWarpgroupThreads) {
     uint32_t words[4];
     memcpy(words, __builtin_assume_aligned(values + i * 16, 16), sizeof words);
     if (take_not_finite<T>(words) == 0) continue;
     memcpy(__builtin_assume_aligned(values + i * 16, 16), words, sizeof words);
-    const auto key = static_cast<uint32_t>(begin + i / kChunksOfPanel % kLatentTileKeys);
+    const auto key = static_cast<uint32_t>(slot.tile.begin + i / kChunksOfPanel % kLatentTileKeys);
     if (key >= fixed.keys_begin && key < fixed.keys_end) atomicMax(&fixed.odd_keys, fixed.keys_end - key);
   }
 }
@@ -233,8 +240,7 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
       end_latent_scores(state, group, t, tile.begin == kLastSlot, first_row, sums);
       break;
     }
-    unsigned char* const k_tile = state.shared + tile.at;
-    begin_latent_scores<T>(state, q, shared_address(k_tile), slot, group, latent_phase(t), walk, s);
+    begin_latent_scores<T>(state, q, shared_address(state.shared + tile.at), slot, group, latent_phase(t), walk, s);
     wait_products<0>();
     hold_results(s);
     score_tile(state, tile.begin, tile.is_full != 0, first_row, s);
@@ -253,8 +259,9 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
     }
     // All four warps must have read the last dims of their keys before P overwrites these dims.
     sync_threads_of<kWarpgroupThreads>(1 + group);
-    store_probabilities<T>(state, tile.at + kLatentValuePanels * kLatentPanelBytes, first_row, s);
-    if (tile.is_full == 0) clean_values<T>(*state.fixed, tile.begin, thread, k_tile);
+    // The tile is read again, because registers are few.
+    store_probabilities<T>(state, slot.tile.at + kLatentValuePanels * kLatentPanelBytes, first_row, s);
+    if (slot.tile.is_full == 0) clean_values<T>(state, slot);
     publish_writes();
     leave_slot(state, &slot.scored);
     if (!kByBoxes<Walk> || thread < kWarpSize) bring_latent_tile(state, group, walk);
@@ -330,7 +337,7 @@ __device__ __forceinline__ void store_latent_row(const LatentState& state, int32
 
 // Adds NaN and infinity in V to those of the rows [begin, end) that see their keys. rows: the warpgroup's columns of o,
 // from row 0 on. Without softcap, the weight of such a value is 0 or NaN. All lanes of a warp call it.
-template <class T, bool kListed>
+template <class T, class Walk>
 __device__ __forceinline__ void add_odd_values(const LatentState& state, int32_t group, int32_t begin, int32_t end,
                                                int32_t pitch, float* rows) {
   const LatentFixed& fixed = *state.fixed;
@@ -342,11 +349,10 @@ __device__ __forceinline__ void add_odd_values(const LatentState& state, int32_t
       if (sees_key(&fixed.tree, &fixed.masks[r], static_cast<int32_t>(key))) sees |= 1u << (r - begin);
     }
     if (sees == 0) continue;
-    const unsigned char* const values = latent_value_row<kListed>(state, key) + group * kLatentColumns * 2;
+    const unsigned char* const values = latent_value_row<kHasLists<Walk>>(state, key);
 #pragma unroll 1
     for (int32_t c = state.lane; c < kLatentColumns; c += kWarpSize) {
-      T element;
-      memcpy(&element, values + c * 2, sizeof element);
+      const T element = latent_value<T, kIsPacked<Walk>>(values, group * kLatentColumns + c);
       if (not_finite(T{}, element.bits) == 0) continue;
       const float odd = state.call->attend.args.softcap != 0.0 ? widen(element) : NAN;
 #pragma unroll 1
@@ -361,7 +367,7 @@ __device__ __forceinline__ void add_odd_values(const LatentState& state, int32_t
 // Writes the warpgroup's columns of o. The columns are first copied to a slot whose tile is no longer needed. So whole
 // cache lines are written to memory, by few instructions. (The code runs only once, so fetching each instruction takes
 // time.) All warps of both warpgroups must have multiplied the last tile.
-template <class T, bool kListed>
+template <class T, class Walk>
 __device__ __forceinline__ void store_latent_columns(const LatentState& state, const LatentColumns& columns,
                                                      int32_t group, int32_t first_row) {
   constexpr int32_t kPitch = kLatentColumns + 8;  // padded, so that rows lie in different banks
@@ -382,7 +388,7 @@ __device__ __forceinline__ void store_latent_columns(const LatentState& state, c
   __syncwarp();
   const int32_t begin = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows;
   const int32_t end = begin + kMmaRows < state.rows ? begin + kMmaRows : state.rows;
-  if (state.fixed->odd_keys > 0) add_odd_values<T, kListed>(state, group, begin, end, kPitch, rows);
+  if (state.fixed->odd_keys > 0) add_odd_values<T, Walk>(state, group, begin, end, kPitch, rows);
 #pragma unroll 1
   for (int32_t r = begin; r < end; ++r) store_latent_row(state, r, group, rows + r * kPitch);
 }
@@ -420,7 +426,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   }
   wait_phase(&slot_of(state, t + 1).scored, latent_phase(t + 1));  // the other scoring warpgroup has ended too
   sync_threads_of<kAddingGroups * kWarpgroupThreads>(1 + kScoringGroups);
-  store_latent_columns<T, kListed>(state, columns, group, first_row);
+  store_latent_columns<T, Walk>(state, columns, group, first_row);
 }
 
 template <class T, class Walk>

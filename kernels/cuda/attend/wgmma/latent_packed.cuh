@@ -190,6 +190,22 @@ __device__ __forceinline__ void dequantise_load(const LatentState& state, const 
   }
 }
 
+// Dim `dim` of a row of V, as the products read it. kPacked: the row is of fp8_ds_mla, and T is Bf16.
+template <class T, bool kPacked>
+__device__ __forceinline__ T latent_value(const unsigned char* row, int32_t dim) {
+  T value;
+  if constexpr (kPacked) {
+    uint32_t low, high;
+    pairs_of_e4m3(row[dim], &low, &high);
+    float element, zero;
+    floats_of_pair(low, &element, &zero);
+    value.bits = static_cast<uint16_t>(pack(T{}, element * ds_mla_scale(row, dim), zero));
+  } else {
+    memcpy(&value, row + dim * 2, sizeof value);
+  }
+  return value;
+}
+
 // Waits until a part of the slot's tile can be multiplied by the scoring warpgroup `group`. All its threads call it.
 template <class Next>
 __device__ __forceinline__ void wait_for_load(const LatentState& state, LatentSlot& slot, int32_t group, int32_t load,

@@ -253,7 +253,7 @@ __device__ __forceinline__ void meet_after_writes(int32_t group) {
   sync_threads_of<kWarpgroupThreads>(1 + group);
 }
 
-// V of a key that some row sees. key: with lists, its place in the list.
+// The row of V of a key that some row sees. key: with lists, its place in the list.
 template <bool kListed>
 __device__ __forceinline__ const unsigned char* latent_value_row(const LatentState& state, uint32_t key) {
   const kvc_backend_layer& layer = state.call->attend.layer;
