@@ -319,7 +319,7 @@ TEST(WgmmaListed, InfiniteDimOfAListedKey) {
       config.two_pools = two_pools;
       config.softcap = softcap;
       ListedScene scene(config);
-      scene.element(scene.listed[0][7], 3) = 0x7f80;
+      scene.row_of(scene.listed[0][7], 3)[3] = 0x7f80;
       for (int head = 0; head < config.heads; ++head) ListedScene::aligned(&scene.q)[head * 576 + 3] = 0xbf00;  // -0.5
       EXPECT_GT(scene.attend_and_check(), 0);
     }
