@@ -73,7 +73,7 @@ TEST(Select, ChoosesAndStoresKeys) {
 }
 
 struct SelectCase {
-  int64_t q_heads, kv_heads, dim;
+  int q_heads, kv_heads, dim;
   int32_t tokens, queries;  // the step has the last `queries` of the tokens
   int32_t rule, entries;
 };
