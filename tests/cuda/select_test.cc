@@ -1,6 +1,7 @@
 // Index keys on the device: the choice among them, and that they are stored, moved and exported.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -152,6 +153,55 @@ TEST(Select, KeysOfEveryFormatAreChosenAsOnTheCpu) {
       const std::vector<int32_t> wanted = chosen("cpu", stored, of_q, of);
       EXPECT_EQ(wanted[24], -1) << "the first query sees 21 keys";
       EXPECT_EQ(chosen("cuda", stored, of_q, of), wanted) << name_of(stored) << ", q " << name_of(of_q);
+    }
+  }
+}
+
+// The highest scores are so low that their orders begin with zeros (kernels/cuda/select/call.cuh).
+TEST(Select, LowScoresAreChosenAsOthers) {
+  setenv("KVC_TEST_DEVICE", "cuda", 1);
+  const ContextPtr context = make_context();
+  for (const DType of_q : {DType::kF32, DType::kBF16}) {
+    for (const float lowest : {NAN, -INFINITY, -3e38f}) {
+      CacheSpec spec;
+      spec.capacity_tokens = 64;
+      LayerSpec layer{0, 1, 1, 16, 0, DType::kBF16};
+      layer.keys_only = true;
+      spec.layers = {LayerSpec{}, layer};
+      const CachePtr cache = make_cache(context.get(), spec);
+      kvc_error error = KVC_ERROR_INIT;
+      kvc_seq seq = 0;
+      ASSERT_EQ(kvc_seq_add(cache.get(), 1, &seq, &error), KVC_OK) << error.message;
+      const int32_t tokens = 10;
+      kvc_batch batch;
+      kvc_batch_init(&batch);
+      batch.sequences = &seq, batch.append_lengths = &tokens, batch.num_sequences = 1;
+      kvc_forward forward = 0;
+      ASSERT_EQ(kvc_forward_begin(cache.get(), &batch, nullptr, &forward, &error), KVC_OK) << error.message;
+      Tensor k(DType::kF32, {tokens, 1, 16}), q(of_q, {tokens, 1, 16});
+      for (int64_t t = 0; t < tokens; t++) {
+        for (int d = 0; d < 16; d++) {
+          k.set(t, 0, d, d == 0 ? lowest : 0.0f);
+          q.set(t, 0, d, d == 0 ? 1.0f : 0.0f);
+        }
+      }
+      kvc_append_args append;
+      kvc_append_args_init(&append);
+      append.k = k.dl();
+      ASSERT_EQ(kvc_forward_append(cache.get(), forward, 1, &append, &error), KVC_OK) << error.message;
+      std::vector<int32_t> entries(tokens * 2 + 20, -7);  // some more, which stay
+      int64_t shape[3] = {tokens, 1, 2};
+      const DLTensor lists = {entries.data(), test_device(), 3, {kDLInt, 32, 1}, shape, nullptr, 0};
+      kvc_select_args args;
+      kvc_select_args_init(&args);
+      args.q = q.dl(), args.indices = &lists, args.rule = KVC_SELECT_EACH_HEAD;
+      ASSERT_EQ(kvc_forward_select(cache.get(), forward, 1, &args, &error), KVC_OK) << error.message;
+      ASSERT_EQ(kvc_forward_abort(cache.get(), forward, &error), KVC_OK) << error.message;
+      for (int32_t t = 0; t < tokens; t++) {
+        EXPECT_EQ(entries[t * 2], 0) << lowest;
+        EXPECT_EQ(entries[t * 2 + 1], t == 0 ? -1 : 1) << lowest;
+      }
+      for (size_t i = tokens * 2; i < entries.size(); i++) EXPECT_EQ(entries[i], -7) << lowest;
     }
   }
 }

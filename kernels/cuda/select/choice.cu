@@ -125,7 +125,8 @@ __device__ __forceinline__ void find_digit(int shift, int32_t lane, ChoiceFixed*
 
 // Finds the k-th largest of n orders, from the highest digit to the lowest. Before the call, fixed->left is k. After
 // it, fixed->prefix is the k-th largest order, and fixed->left is the number of entries with this order that are taken.
-// Entries that are absent count too, as the lowest ones. If fewer than k entries are present, prefix is kAbsentOrder.
+// Entries that are absent count too, as the lowest ones. So if fewer than k entries are present, prefix is
+// kAbsentOrder.
 __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fixed) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
@@ -149,7 +150,7 @@ __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fix
     __syncthreads();
     if (warp == 0) find_digit(shift, lane, fixed);
     __syncthreads();
-    if (fixed->prefix == kAbsentOrder) return;
+    if (fixed->left == 0) return;  // too few entries
   }
 }
 
