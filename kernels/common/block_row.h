@@ -17,7 +17,7 @@ enum class ScaleType : uint8_t {
 
 constexpr int32_t kEveryDim = 1 << 30;  // block_dims of rows all of whose dims are in blocks
 
-// What kernels need of a row's descriptor. It is the same for K and V of a layer.
+// The values of a row's descriptor that kernels need. They are the same for K and V of a layer.
 struct BlockRow {
   Type element;  // of the dims in blocks: kE4m3 or kE2m1
   Type rest;     // of the other dims: kBf16 or kE4m3
@@ -54,8 +54,8 @@ KVC_HOST_DEVICE BlockRow block_row(const kvc_backend_layer& layer) {
   return shape;
 }
 
-// Returns the address of a row's scales. page_scales: the row's scales after the rows of the page; read only if they
-// lie there.
+// Returns the address of a row's scales. page_scales: the address of the row's scales in the page after the rows. It is
+// used only if the scales of the layer lie there.
 KVC_HOST_DEVICE const unsigned char* scales_of_row(const BlockRow& shape, const unsigned char* row,
                                                    const void* page_scales) {
   return shape.scales_at < 0 ? static_cast<const unsigned char*>(page_scales) : row + shape.scales_at;
@@ -67,7 +67,7 @@ KVC_HOST_DEVICE int32_t byte_of_block(const BlockRow& shape, int32_t block) {
   return block * shape.scale_bytes;
 }
 
-// Returns the scale of the block of dim `dim`. scales: as scales_of_row returns it.
+// Returns the scale of the block of dim `dim`. scales: the result of scales_of_row.
 KVC_HOST_DEVICE float scale_of_dim(const BlockRow& shape, const unsigned char* scales, int32_t dim) {
   const unsigned char* const p = scales + byte_of_block(shape, dim >> shape.scale_shift);
   if (shape.scale_type == ScaleType::kE4m3) return block_scale(*p);
@@ -97,9 +97,10 @@ KVC_HOST_DEVICE float load_of_block_row(const BlockRow& shape, const unsigned ch
   return load_element(shape.element, row, dim) * scale_of_dim(shape, scales, dim);
 }
 
-// Returns the scale of a block whose largest magnitude has these float32 bits. e4m3: as in float4 (scales.h). Else the
-// smallest power of two that is at least `least`, and at least the largest magnitude / the largest element. If a
-// magnitude is infinite or NaN, the scale is NaN and all elements of the block are stored as 0.
+// Returns the scale of a block whose largest magnitude has these float32 bits. A scale of type e4m3 is that of float4
+// (scale_of_block, scales.h). Any other scale is the smallest power of two that is at least `least`, and at least the
+// largest magnitude / the largest element. If a magnitude is infinite or NaN, the scale is NaN and all elements of the
+// block are stored as 0.
 KVC_HOST_DEVICE float scale_of_magnitude(const BlockRow& shape, uint32_t largest_magnitude_bits) {
   if (shape.scale_type == ScaleType::kE4m3) return widen(scale_of_block(largest_magnitude_bits));
   if (largest_magnitude_bits >= 0x7f800000u) return float_from_bits(0x7fc00000u);

@@ -1,5 +1,5 @@
-// The packed row formats (KVC_ROW_FORMAT_*): a table of their descriptors. Each format has elements with scales of
-// blocks of dims. Some have further dims without scales.
+// The packed row formats (KVC_ROW_FORMAT_*): a table of their descriptors. In each format, blocks of neighbouring dims
+// have a scale. Some formats have further dims, which have no scales.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,10 +7,10 @@
 
 namespace kvc::kernels {
 
-// Where K and V of a packed row format may lie.
+// Which rows may have a packed row format.
 enum class RowUse : uint8_t {
   kLatent,  // MLA rows, of exactly `dims` and `v_dims` dims
-  kAny      // K and V, keys only, and MLA rows whose whole row is V. dims is a number of which their dims are multiples
+  kAny      // rows of K and V, rows of keys only, and MLA rows whose V is the whole row; of multiples of `dims` dims
 };
 
 struct PackedRowFormat {
@@ -22,9 +22,9 @@ struct PackedRowFormat {
   uint16_t element_dims;  // number of dims with scales, 0: all
   DLDataType rest;        // the type of the other dims
   DLDataType scale;
-  uint16_t scale_dims;  // number of neighbouring dims that share a scale
-  uint8_t place, order;
-  uint16_t scales_multiple;
+  uint16_t scale_dims;       // number of neighbouring dims that share a scale
+  uint8_t place, order;      // as in ScaleFormat
+  uint16_t scales_multiple;  // as in RowFormat
 };
 
 constexpr DLDataType kE4m3Dtype = {kDLFloat8_e4m3fn, 8, 1}, kE2m1Dtype = {kDLFloat4_e2m1fn, 4, 1},
@@ -100,8 +100,9 @@ constexpr const PackedRowFormat* packed_row_format(int32_t id) {
   return nullptr;
 }
 
-// Returns the descriptor of a format for a layer. latent: whether the layer has MLA rows. Their pages are padded to a
-// multiple of the bytes of a row, as servers do. Other pages are padded to whole cache lines.
+// Returns the descriptor of a format for a layer. latent: whether the layer has MLA rows. If scales lie in the page,
+// the descriptor also pads pages. Pages of MLA rows are padded to a multiple of the bytes of a row, as servers do.
+// Other pages are padded to whole cache lines.
 inline StoredFormat descriptor_of(const PackedRowFormat& packed, bool latent, int32_t head_dim) {
   StoredFormat format = format_without_scales(packed.element);
   kvc_backend_segment& segment = format.k.segments[0];

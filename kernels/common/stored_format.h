@@ -115,7 +115,7 @@ KVC_HOST_DEVICE bool has_latent_rows(const kvc_backend_layer& layer) {
   return layer.row_kind == KVC_BACKEND_ROW_LATENT && layer.v_head_dim > 0;
 }
 
-// Returns the bytes of one row's scales that lie after the rows of its page.
+// Returns the bytes of one row's scales that lie after the rows of its page, with their padding.
 KVC_HOST_DEVICE int64_t page_scale_bytes(const RowFormat& row, int32_t dims) {
   return round_up_bytes(bytes_of_scales(row, dims, row.num_segments, KVC_BACKEND_SCALES_PAGE), row.scales_multiple);
 }
@@ -207,7 +207,8 @@ KVC_HOST_DEVICE StoredFormat float4_format(DLDataType dtype) {
   return format;
 }
 
-// Returns the format that a layer's dtype names. check_layer refuses the result if no backend stores the dtype.
+// Returns the format in which layers of a dtype are stored. If no backend stores the dtype, check_layer
+// refuses the result.
 KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
   switch (type_of(dtype)) {
     case Type::kE4m3:
@@ -234,7 +235,7 @@ static_assert(sizeof(StoredFormat) == 2 * sizeof(RowFormat) + 8);
 // same dtype in all layers that check_layer accepts.
 KVC_HOST_DEVICE DLDataType stored_dtype(const kvc_backend_layer& layer) { return layer.format.k.segments[0].dtype; }
 
-// Whether rows are block rows (block_row.h): blocks of dims have scales, which have no scales themselves.
+// Whether rows are block rows (block_row.h): blocks of dims have scales, and these scales have no outer scales.
 KVC_HOST_DEVICE bool has_block_rows(const StoredFormat& format) {
   const kvc_backend_segment& segment = format.k.segments[0];
   return segment.scales.dims > 0 && !has_scales(segment.outer);
@@ -265,8 +266,8 @@ KVC_HOST_DEVICE bool has_block_scales(const StoredFormat& format) {
   return format.k.segments[0].scales.place == KVC_BACKEND_SCALES_ROW;
 }
 
-// Returns the byte of a 4-bit row at which the scales of its blocks begin. dims: of K or of V. In MLA rows, V is a part
-// of K's row, so its scales lie after the elements of K.
+// Returns the byte of a row of 4-bit floats at which the scales of its blocks begin. dims: the number of dims of K or
+// V. In MLA rows, V is a part of K's row, so the scales of V lie after the elements of K.
 KVC_HOST_DEVICE int32_t block_scales_at(const kvc_backend_layer& layer, int32_t dims) {
   return (has_latent_rows(layer) ? layer.head_dim : dims) / 2;
 }

@@ -10,7 +10,7 @@
 namespace kvc {
 namespace {
 
-// Says which dims a layer with packed rows must have.
+// Checks the dims of a layer with packed rows. The error says which dims the format needs.
 Status check_packed_dims(const kernels::PackedRowFormat& format, const kvc_layer_config& config, bool latent,
                          int64_t index) {
   const int32_t dims = config.head_dim, v_dims = latent                   ? config.latent_dim

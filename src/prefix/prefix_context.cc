@@ -23,7 +23,7 @@ int64_t same_media_end_of_others(const PrefixContext* a, const PrefixContext* b,
   const std::span<const MediaSpan> left = PrefixContext::media_in(a, begin, end);
   const std::span<const MediaSpan> right = PrefixContext::media_in(b, begin, end);
   const auto [of_a, of_b] = std::mismatch(left.begin(), left.end(), right.begin(), right.end());
-  int64_t first = end;  // of the tokens of the first spans that differ
+  int64_t first = end;  // the first token of the first spans that differ
   if (of_a != left.end()) first = std::min(first, of_a->begin);
   if (of_b != right.end()) first = std::min(first, of_b->begin);
   return std::max(first, begin);

@@ -1,11 +1,12 @@
-// PrefixContext: what the K and V of a prefix depend on, beside its tokens and its salt. These are an adapter, which
-// applies to all tokens, and media, each of which applies to the tokens of a span.
+// PrefixContext: the adapter and the media of a prefix. K and V depend on them, as they depend on the tokens and the
+// salt. The adapter applies to all tokens. Each medium applies to the tokens of its span.
 //
-// A context is immutable. Its owners count themselves: runs and checkpoints of the prefix index, events, and queries.
-// Any thread may take and release a reference. No context (a null pointer) means no adapter and no media.
+// A context is immutable, and counts its owners. Owners are runs and checkpoints of the prefix index, events, and
+// queries. Any thread may take and release a reference. No context (a null pointer) means no adapter and no media.
 //
-// Two prefixes with equal tokens may have different contexts. They are equal up to the first token that belongs to
-// another medium, or to another place of the same medium. The functions below compare contexts without hashing them.
+// Two prefixes with equal tokens may have different contexts. If the adapters differ, the prefixes do not match at all.
+// Otherwise they match up to the first token that belongs to another medium, or to another place of the same medium.
+// The functions below compare contexts without hashing them.
 #pragma once
 
 #include <atomic>
@@ -36,7 +37,8 @@ class PrefixContext {
   // The spans that have a token in [begin, end).
   static std::span<const MediaSpan> media_in(const PrefixContext* context, int64_t begin, int64_t end) noexcept;
 
-  // Count one owner more or less of a context, which may be null. Return the context.
+  // hold counts one owner more, and returns the context. release counts one owner less, and destroys the context after
+  // its last owner. The context may be null.
   static const PrefixContext* hold(const PrefixContext* context) noexcept {
     if (context != nullptr) context->owners_.fetch_add(1, std::memory_order_relaxed);
     return context;
@@ -82,7 +84,8 @@ inline std::strong_ordering compare_adapters(const PrefixContext* a, const Prefi
 inline int64_t same_media_end(const PrefixContext* a, const PrefixContext* b, int64_t begin, int64_t end) noexcept {
   return a == b ? end : same_media_end_of_others(a, b, begin, end);
 }
-// Orders the media of the tokens at one position. They are equal if same_media_end does not return this position.
+// Orders two contexts by the media span that has the token at `position`. Contexts without a span there are lower. The
+// result is `equal` if both contexts have the same span there, or none.
 std::strong_ordering compare_media(const PrefixContext* a, const PrefixContext* b, int64_t position) noexcept;
 
 }  // namespace kvc

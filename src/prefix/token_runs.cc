@@ -29,7 +29,7 @@ int64_t TokenRuns::bytes_needed(int64_t page_size, int64_t max_blocks) noexcept 
 bool TokenRuns::same(int32_t block, const int32_t* tokens, int64_t count) const noexcept {
   const uint16_t* const low = low_.data() + block * page_size_;
   const uint8_t* const middle = middle_.data() + block * page_size_;
-  uint32_t differences = 0;  // the loops below have no branches, because the compiler can vectorise them then
+  uint32_t differences = 0;  // the loops below have no branches, so that the compiler can vectorise them
   if (!wide_) {
     for (int64_t i = 0; i < count; ++i) {
       differences |= static_cast<uint32_t>(tokens[i]) ^ (uint32_t{low[i]} | uint32_t{middle[i]} << 16);

@@ -1,6 +1,6 @@
-// TokenRuns: token sequences as a radix tree. An edge of the tree is called a run, and has up to kRunBlocks blocks. A
-// block has page_size tokens; the last block of a leaf may have fewer. Blocks and runs have ids, so that the owner can
-// keep data for each of them in arrays.
+// TokenRuns: stores token sequences as a radix tree. An edge of the tree is called a run, and has up to kRunBlocks
+// blocks. A block has page_size tokens; the last block of a leaf may have fewer. Blocks and runs have ids, so that the
+// owner can keep data for each of them in arrays.
 //
 // Token ids are stored in three arrays: bits 0 to 15, bits 16 to 23, and bits 24 to 31. The last array is used only
 // once a token id is 2^24 or more. Before that, an id takes three bytes.
@@ -92,8 +92,9 @@ class TokenRuns {
   // Splits a run. Its first k blocks become a new run, and the remaining run becomes the child of the new run. Requires
   // 0 < k < num_blocks. Returns the new run. The remaining run keeps its id and its children.
   int32_t split(int32_t run, int32_t k) noexcept;
-  // The run then owns the context of these calls. It must have the adapter and the media of all earlier tokens of the
-  // path.
+  // In the next three calls, the run becomes an owner of `context`, instead of its previous context. `context` must
+  // have the adapter of the path, and the media of all earlier tokens of the path.
+  //
   // Adds a run of one block below `parent`. There must be a free block, and `parent` must not have a child with the
   // same salt, adapter, tokens and media.
   int32_t add_run(int32_t parent, uint64_t salt, std::span<const int32_t> tokens,
@@ -101,8 +102,8 @@ class TokenRuns {
   // Adds a block at the end of a leaf, and returns it. The last block of the leaf must be full, and the leaf must have
   // fewer than kRunBlocks blocks.
   int32_t add_block(int32_t run, std::span<const int32_t> tokens, const PrefixContext* context = nullptr) noexcept;
-  // Adds tokens to the partial last block of a leaf. `tokens` are all tokens of the block, also those that it has
-  // already.
+  // Adds tokens to the partial last block of a leaf. `tokens` are all tokens of the block, including those that the
+  // block has already.
   void grow_last(int32_t run, std::span<const int32_t> tokens, const PrefixContext* context = nullptr) noexcept;
   // Removes the last block of a leaf. If it was the only block, removes the run too. Returns whether the run was
   // removed.
@@ -124,9 +125,9 @@ class TokenRuns {
     int32_t last_tokens;  // number of tokens in its last block
     int32_t child_root;   // root of the treap of its children; -1 = none
     int32_t left, right;  // links in the treap of its parent's children
-    int32_t begin;        // number of blocks on the path from the root to this run
+    int32_t begin;        // number of blocks on the path before this run
     uint64_t salt;
-    const PrefixContext* context;  // owned; null if the run is free
+    const PrefixContext* context;  // owned; null if the run has no context, or is free
   };
 
   template <class Visit>

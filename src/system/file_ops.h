@@ -2,8 +2,8 @@
 // part of the bytes.
 //
 // Names are in UTF-8. A name is relative to a folder, which open_at has opened, or to the working folder of the process
-// (kWorkingFolder). Every function returns a negative errno if it fails. Every function except `close` repeats a system
-// call that a signal interrupted. Thread safety: any thread.
+// (kWorkingFolder). Every function of FileOps returns a negative errno if it fails. Every function except `close`
+// repeats a system call that a signal interrupted. Thread safety: any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,14 +23,16 @@ enum OpenFlag : int {
   kOpenNew = 1 << 3,     // creates the file, and fails with EEXIST if the name exists
   kOpenFolder = 1 << 4,  // opens a folder
   kOpenPlain = 1 << 5,   // fails with ELOOP if the name belongs to a link, and does not wait if it belongs to a pipe
-  kOpenDirect = 1 << 6   // reads and writes whole blocks, without the system's cache; fails with EINVAL if it cannot
+  kOpenDirect = 1 << 6   // reads and writes whole blocks, without the system's cache; fails with EINVAL if the file
+                        // system cannot do that
 };
 
 struct FileStatus {
   int64_t bytes = 0;
-  int64_t stamp_ns = 0;  // time of the last change since 1970; 0 if it is before 1970, or 9e9 seconds or more after
+  int64_t stamp_ns = 0;  // time of the last change, in ns since 1970; 0 if it is before 1970, or 9e9 seconds or more
+                         // after that
   bool regular = false;
-  uint64_t inode = 0;  // two names with the same inode are one file
+  uint64_t inode = 0;  // in one file system, two names with the same inode are one file
 };
 
 class FileOps {
@@ -67,12 +69,13 @@ FileOps& system_file_ops() noexcept;
 int64_t read_next(int fd, void* data, int64_t bytes) noexcept;
 
 // Locks an open file against other processes and other descriptors of this process, without waiting. A shared lock
-// replaces an exclusive one of the same descriptor, and the other way round. -EWOULDBLOCK: another one holds the lock.
+// replaces an exclusive one of the same descriptor, and the other way round. -EWOULDBLOCK: another descriptor has the
+// lock.
 int lock_file(int fd, bool exclusive) noexcept;
 
 // What a negative errno of FileOps means.
 bool says_missing(int64_t error) noexcept;    // the file does not exist
 bool says_damaged(int64_t error) noexcept;    // the file is damaged, so a later read would fail too
-bool says_not_plain(int64_t error) noexcept;  // the name belongs to a link or a socket
+bool says_not_plain(int64_t error) noexcept;  // the name belongs to a link, a socket or a pipe
 
 }  // namespace kvc

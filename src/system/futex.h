@@ -11,7 +11,7 @@
 namespace kvc {
 
 // Sleeps while word == expected. If most_ns > 0, the sleep ends after most_ns nanoseconds, or at the next tick of the
-// system's timer, if that is coarser. The function may also return early.
+// system's timer, if this timer is coarser. The function may also return early.
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, int64_t most_ns = 0) noexcept;
 
 // Wakes up to `count` threads that sleep on word.

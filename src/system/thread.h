@@ -1,4 +1,5 @@
-// Starts threads that leave the process's signals to the host's threads. pthread_join waits for such a thread.
+// Starts threads that leave the signals of the process to the threads of the host program. pthread_join waits for such
+// a thread.
 // Thread safety: any thread.
 #pragma once
 

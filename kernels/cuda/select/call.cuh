@@ -15,17 +15,17 @@ struct Device;
 constexpr uint32_t kAbsentOrder = 0, kNanOrder = 1, kForcedOrder = UINT32_MAX;  // no number has one of these orders
 
 struct SelectCall {
-  AttendCall attend;  // q, rows, page lists; its `listed` keys are the candidates, if the caller gave lists
+  AttendCall attend;  // has q, the rows and the page lists; if the caller gave candidates, `attend.listed` has them
   kvc_backend_select select;
-  uint32_t* orders;  // [queries, lists, stride] of this launch: the order of each candidate, or of each key in the
-                     // range of the query
-  int64_t stride;
-  int32_t lists;  // the number of lists of each query
-  int32_t token_begin;
+  uint32_t* orders;     // [queries, lists, stride] of this launch: the order of each candidate, or of each key in the
+                        // range of the query
+  int64_t stride;       // the number of orders for which a list has room
+  int32_t lists;        // the number of lists that are chosen for each query
+  int32_t token_begin;  // the first query of this launch
   int32_t list_begin, list_end;  // the lists of this launch
   int32_t block_keys;            // the number of keys that a thread block scores on tensor cores
   int32_t has_words;             // rows of keys are aligned to 4 bytes
-  BlockRow block;                // of block rows
+  BlockRow block;                // how block rows are stored; not set for other rows
   int32_t has_one_scale;         // a block row has one scale, by which the score is multiplied
   int32_t plain_q;               // q can be copied to tensor cores unchanged, 16 aligned bytes at a time
 };
@@ -46,8 +46,8 @@ __device__ __forceinline__ uint32_t* orders_of(const SelectCall& call, int32_t t
   return call.orders + index * call.stride;
 }
 
-// The number of keys that are scored for a list: the list's candidates, or all keys in the query's range. Tree nodes in
-// the range that the query does not see are counted too.
+// Returns the number of keys that are scored for a list: the list's candidates, or all keys in the query's range. A
+// tree node in the range is counted even if the query does not see this node.
 __device__ __forceinline__ int32_t keys_of(const SelectCall& call, const SeenKeys& seen, int32_t token, int32_t list) {
   if (seen.keys.begin >= seen.keys.end) return 0;
   if (has_lists(call.attend)) return call.attend.listed.counts[list_of(call.attend.listed, 0, token, list)];

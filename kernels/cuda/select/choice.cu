@@ -3,8 +3,8 @@
 // this order, up to k entries. Entries are written by ascending place. If an entry is a block of keys, its order is the
 // largest order of its keys. That order is written at the place of the block's first key.
 //
-// Digits have 8 bits, so that each lane has a counter of its own for each digit: the lanes of a warp never count in the
-// same bank. A list begins at a multiple of 16 bytes, and a thread reads 4 orders at a time.
+// Digits have 8 bits, so shared memory has room for a counter for each digit and lane. The lanes of a warp then never
+// count in the same bank. A list begins at a multiple of 16 bytes, and a thread reads 4 orders at a time.
 //
 // Roofline: five reads of the orders, from the L2 cache. Blocks of keys need another read, and so do entries that are
 // always chosen.
@@ -23,9 +23,9 @@ struct ChoiceFixed {
   SeenKeys seen;
   uint32_t counts[kDigits][kWarpSize];  // for each digit and lane
   uint32_t digits[kDigits];             // sums over the lanes
-  uint32_t warps[2][kChoiceWarps];
-  uint32_t prefix, known;
-  int32_t left;  // the number of entries with the known digits that are still to be taken
+  uint32_t warps[2][kChoiceWarps];      // the counts of each warp, for even and odd steps (write_highest)
+  uint32_t prefix, known;               // the digits of the k-th largest order found so far, and a mask of their bits
+  int32_t left;                         // the number of entries with the known digits that are still to be taken
 };
 static_assert(sizeof(ChoiceFixed) <= kMaxSharedBytes);
 
@@ -54,7 +54,7 @@ __device__ __forceinline__ uint32_t sum_before(uint32_t x, int32_t lane, uint32_
   return with - x;
 }
 
-// The entry (a key, or a block of keys) of the key at place `at`.
+// Returns the number of the entry (a key, or a block of keys) that has the key at place `at`.
 __device__ __forceinline__ int32_t unit_at(const SelectCall& call, const SeenKeys& seen, const int32_t* keys,
                                            int32_t at) {
   return (keys == nullptr ? seen.keys.begin + at : keys[at]) / call.select.block_tokens;
@@ -100,7 +100,8 @@ __device__ void force(const SelectCall& call, const SeenKeys& seen, const int32_
   __syncthreads();
 }
 
-// Finds the digit of the k-th largest order. One warp calls it. A lane has 8 digits, lane 0 the highest.
+// Finds the digit of the k-th largest order that begins at bit `shift`. One warp calls it. Each lane has 8 values of
+// the digit. Lane 0 has the highest values.
 __device__ __forceinline__ void find_digit(int shift, int32_t lane, ChoiceFixed* fixed) {
   constexpr int kEach = kDigits / kWarpSize;
   const uint32_t left = static_cast<uint32_t>(fixed->left);
@@ -116,7 +117,7 @@ __device__ __forceinline__ void find_digit(int shift, int32_t lane, ChoiceFixed*
     return;
   }
   if (before >= left || before + own < left) return;
-  int32_t digit = kDigits - 1 - lane * kEach;  // one lane has the digit
+  int32_t digit = kDigits - 1 - lane * kEach;  // only the lane that has the digit comes here
   while (before + fixed->digits[digit] < left) before += fixed->digits[digit--];
   fixed->prefix |= static_cast<uint32_t>(digit) << shift;
   fixed->known |= static_cast<uint32_t>(kDigits - 1) << shift;
@@ -154,8 +155,9 @@ __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fix
   }
 }
 
-// Writes the chosen entries in the order of their places, and -1 after them. Counts of higher orders and of orders
-// equal to the least are kept in the lower and upper 16 bits of a number: a step of all threads has 4096 entries.
+// Writes the chosen entries by ascending place, and -1 after them. `least` is the k-th largest order. The lower 16 bits
+// of a count are the number of orders above `least`, and the upper 16 bits are the number of orders equal to it.
+// Neither number overflows, because all threads together process 4096 orders in a step.
 __device__ void write_highest(const SelectCall& call, const int32_t* keys, const uint32_t* orders, int32_t n,
                               int32_t* out, ChoiceFixed* fixed) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;

@@ -1,4 +1,5 @@
-// What both kernels that score keys share: they find the keys of a list, and read stored keys, scales and weights.
+// Functions of both kernels that score keys (scores.cu, tile_scores.cuh). They find the keys of a list, and read stored
+// keys, scales and weights.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,11 +25,11 @@ struct Heads {
 // A key whose place is being loaded from memory.
 struct KeyLoad {
   int32_t value;  // the page; with lists, page * page_size + slot
-  int32_t slot;   // -1: the query does not see the key
+  int32_t slot;   // the slot in the page; with lists, 0; -1: the query does not see the key
 };
 
-// Begins to find key number `at` of a list: the result is the target of a load that may still be in flight. pages: the
-// page list of the token's row.
+// Begins to find key number `at` of a list. The result is loaded from memory, and this load may still be in flight.
+// pages: the page list of the token's row.
 __device__ __forceinline__ KeyLoad begin_find(const SelectCall& call, const SeenKeys& seen, PageCursor* pages,
                                               int32_t token, int32_t list, int32_t at) {
   const kvc_backend_layer& layer = call.attend.layer;
@@ -41,7 +42,7 @@ __device__ __forceinline__ KeyLoad begin_find(const SelectCall& call, const Seen
   return {page_at(pages, key / layer.page_size), key % layer.page_size};
 }
 
-// The place of a key that begin_find found. The row of a key that the query does not see is 0.
+// Returns the place of a key that begin_find found. If the query does not see the key, `row` of the place is 0.
 __device__ __forceinline__ KeyPlace end_find(const SelectCall& call, const KeyLoad& load) {
   const kvc_backend_layer& layer = call.attend.layer;
   KeyPlace place = {0, load.value, load.slot};
@@ -60,14 +61,14 @@ __device__ __forceinline__ const unsigned char* key_row(const kvc_backend_layer&
   return static_cast<const unsigned char*>(layer.k.data) + place.row + kv_head * layer.k.head_stride_bytes;
 }
 
-// The scales of a block row.
+// Returns the address of the scales of a key's block row.
 __device__ __forceinline__ const unsigned char* key_scales(const SelectCall& call, const unsigned char* row,
                                                            const KeyPlace& place, int32_t kv_head) {
   return scales_of_row(call.block, row, token_scale(&call.attend.layer.k_scales, place.page, kv_head, place.slot));
 }
 
-// Element d of a stored key, without the scale of its row or head. zero: the zero point of a row of uint4. scales:
-// those of a block row.
+// Returns element d of a stored key, without the scale of its row or head. zero: the zero point of a row of uint4; 0
+// for other rows. scales: the result of key_scales; not read if rows are no block rows.
 __device__ __forceinline__ float key_element(const SelectCall& call, const unsigned char* row,
                                              const unsigned char* scales, float zero, int32_t d) {
   const kvc_backend_layer& layer = call.attend.layer;
@@ -81,7 +82,7 @@ __device__ __forceinline__ float key_element(const SelectCall& call, const unsig
   return x * block_scale(row[block_scales_at(layer, layer.head_dim) + d / kernels::kBlockDims]);
 }
 
-// The factor by which a dot product with a stored key is multiplied: the scale of the key.
+// Returns the factor by which a dot product with a stored key is multiplied: the scale of the key's row or head.
 __device__ __forceinline__ float unit_of(const SelectCall& call, const KeyPlace& place, int32_t kv_head) {
   const kvc_backend_layer& layer = call.attend.layer;
   if (has_block_rows(layer.format)) {
@@ -107,9 +108,9 @@ __device__ __forceinline__ QueryPlace place_of(const SeenKeys& seen, int32_t tok
   return place;
 }
 
-// Calls score(list, heads, first, count) for the lists of this launch: `count` keys from key `first` of the list on are
-// scored by `heads`. Lists that share their candidates, and lists without candidates, are scored together. keys: the
-// number of keys of a thread block.
+// Calls score(list, heads, first, count) for the lists of this launch. score() must compute the scores of `count` keys
+// of the list, from key number `first` on, for the query heads `heads`. One call scores all lists that share their
+// candidates, or that have no candidates. keys: the number of keys that a thread block scores.
 template <class Score>
 __device__ __forceinline__ void for_each_list(const SelectCall& call, const SeenKeys& seen, int32_t token, int32_t keys,
                                               Score score) {

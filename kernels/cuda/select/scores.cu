@@ -1,6 +1,6 @@
-// The first kernel of select: computes scores of keys, and writes each score as an order (call.cuh). If q has 16 bits
-// and keys are not uint4, tensor cores multiply (tile_scores.cuh). Otherwise CUDA cores multiply: a thread block scores
-// 256 keys of one query, and each thread has two keys.
+// The first kernel of select: computes scores of keys, and writes each score as an order (call.cuh). Tensor cores
+// multiply (tile_scores.cuh) if q has 16 bits and the other conditions of by_tensor_cores are true. Otherwise CUDA
+// cores multiply: a thread block scores 256 keys of one query, and each thread has two keys.
 //
 // Roofline: memory bandwidth, with one read of the keys for each query; arithmetic rate with many heads.
 // SPDX-License-Identifier: Apache-2.0
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kSimpleThreads, 4) simple_score_kernel(const _
   if (thread == 0) find_seen_keys(call.attend, token, 0, &fixed.seen);
   __syncthreads();
   for_each_list(call, fixed.seen, token, kSimpleKeys, [&](int32_t list, Heads heads, int32_t first, int32_t count) {
-    __syncthreads();  // all threads have finished the list before
+    __syncthreads();  // all threads have finished the previous list
     PageCursor pages = page_cursor(&call.attend.plan.arrays.tables, fixed.seen.item.row);
     for (int32_t i = thread; i < count; i += kSimpleThreads) {
       fixed.places[i] = end_find(call, begin_find(call, fixed.seen, &pages, token, list, first + i));
@@ -100,7 +100,7 @@ bool is_aligned(const kvc_backend_layer& layer, uint64_t bytes) {
   return (static_cast<uint64_t>(strides) | reinterpret_cast<uintptr_t>(layer.k.data)) % bytes == 0;
 }
 
-// The type of the elements of a key: in block rows, of those in blocks.
+// Returns the type of a key's elements. In block rows, this is the type of the elements in blocks.
 Type element_type(const kvc_backend_layer& layer) {
   return has_block_rows(layer.format) ? block_row(layer).element : stored_type(layer);
 }
@@ -109,8 +109,9 @@ bool has_one_scale(const kvc_backend_layer& layer) {
   return has_block_rows(layer.format) && block_row(layer).count == 1 && block_row(layer).block_dims == kEveryDim;
 }
 
-// Whether an element of a block row times its scale has the type of q, or the scale is left to the score. Powers of two
-// may be too large for float16, and float32 scales have too many bits.
+// Whether the type of q represents each element of a block row times its scale exactly. Also true if scores, instead of
+// elements, are multiplied by the scale. Scales that are powers of two may be too large for float16, and float32 scales
+// have too many bits.
 bool are_scales_exact(const kvc_backend_layer& layer, Type q) {
   if (!has_block_rows(layer.format) || has_one_scale(layer)) return true;
   const BlockRow block = block_row(layer);
@@ -118,7 +119,7 @@ bool are_scales_exact(const kvc_backend_layer& layer, Type q) {
          (block.scale_type == ScaleType::kE4m3 || (block.scale_type == ScaleType::kE8m0 && q == Type::kBf16));
 }
 
-// How keys come to tiles, if tensor cores can multiply them.
+// Returns whether tensor cores can multiply the keys. Sets *copy to the way in which the keys are then copied to tiles.
 bool by_tensor_cores(const Device& device, const kvc_backend_select& args, KeyCopy* copy) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = element_type(layer);
@@ -153,8 +154,8 @@ bool is_plain(const kvc_backend_select& args) {
          reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0;
 }
 
-// The number of thread blocks for each query that needs the least time, if `resident` blocks run at once. tiles: of a
-// query.
+// Returns the number of thread blocks for each query with which the kernel needs the least time, if `resident` blocks
+// run at once. tiles: the number of tiles of a query.
 int64_t blocks_of_query(int64_t queries, int64_t tiles, int64_t resident) {
   constexpr int64_t kBeginTiles = 4;  // the time to begin a block, in tiles
   int64_t best = 1, least = INT64_MAX;

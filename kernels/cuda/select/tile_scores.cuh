@@ -3,10 +3,12 @@
 //
 // A product has the keys as rows and the heads as columns. A warp loads its 16 keys to registers once, and multiplies
 // them by 16 heads at a time from a tile of q in shared memory. While a tile is multiplied, the next tile of keys is
-// copied, and each thread finds the place of one key of the tile after it. So there is one barrier for each tile.
+// copied. Meanwhile half of the threads find the places of the keys of the tile after the next, one key each. So a tile
+// needs only one barrier.
 //
-// If there are several heads of keys, or more than 64 query heads, a tile is computed in parts. A part has the query
-// heads of one head of keys that are in the tile of q.
+// If there are several kv heads, or more than 64 query heads, a tile is computed in parts, and each part needs a
+// barrier. A part has those query heads of one kv head that are in the tile of q. When the next 64 query heads are
+// loaded to the tile of q, one more barrier is needed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,31 +20,32 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int kTileDim = 128, kTilePitch = kTileDim * 2;  // rows of fewer dims have zeros behind them
+constexpr int kTileDim = 128, kTilePitch = kTileDim * 2;  // rows of fewer dims are followed by zeros
 constexpr int kTileKeys = 128, kTileHeads = 64, kHeadsOfProduct = 2 * kMmaColumns;
 constexpr int kTileSteps = kTileDim / kMmaDepth;
+// kTilePieces: the number of threads for each key of a tile.
 constexpr int kTileThreads = kTileKeys / kMmaRows * kWarpSize, kTilePieces = kTileThreads / kTileKeys;
 
-// How keys come to a tile.
+// How keys are copied to a tile. kPlain and kBytes need rows that are aligned to 16 bytes and have a power of two of
+// dims. For kBytes, this is at least 32 dims.
 enum class KeyCopy {
   kPlain,   // they are stored in the type of q, and copied 16 bytes at a time
   kBytes,   // they are stored in 8 bits. 16 bytes at a time are loaded to registers, and converted after the products
-  kElement  // they are converted element by element. The others need rows of a power of two
-            // of dims (bytes: at least 32) that are aligned to 16 bytes
+  kElement  // they are converted after the products, two elements or eight 4-bit floats at a time
 };
 
 struct TileScores {
   SeenKeys seen;
-  KeyPlace places[3][kTileKeys];                // of tile t at t % 3
+  KeyPlace places[3][kTileKeys];                // the keys of tile t are at index t % 3
   float units[2][kTileKeys];                    // the scales of the keys in each buffer
-  float weights[kTileHeads + kHeadsOfProduct];  // of the rows of the tile of q
+  float weights[kTileHeads + kHeadsOfProduct];  // for each row of the tile of q
 };
 constexpr int kTileScoresBytes = (sizeof(TileScores) + 127) / 128 * 128;
 // Products read up to 16 rows beyond the last head. What they compute there is not used.
 constexpr int kTileQBytes = (kTileHeads + kHeadsOfProduct) * kTilePitch, kTileBytes = kTileKeys * kTilePitch;
 constexpr int kTileScoresShared = kTileScoresBytes + kTileQBytes + 2 * kTileBytes;
 
-// A part of a tile: the heads [head, end).
+// A part of a tile: the keys of tile number `tile`, and the query heads [head, end).
 struct TilePart {
   int32_t tile, head, end, q_begin;  // q_begin: the head in the first row of the tile of q
 };
@@ -76,7 +79,7 @@ struct TileScorer {
   }
   __device__ __forceinline__ const KeyPlace* places_of(int32_t tile) const { return fixed.places[tile % 3]; }
 
-  // Begins to find this thread's key of a tile, if it has one: half of the threads have.
+  // Begins to find this thread's key of a tile. Only the first half of the threads have a key.
   __device__ __forceinline__ KeyLoad begin_find_in(int32_t tile) {
     const int32_t key = tile * kTileKeys + thread;
     if (thread >= kTileKeys || key >= count) return {0, -1};
@@ -86,7 +89,7 @@ struct TileScorer {
     if (thread < kTileKeys) fixed.places[tile % 3][thread] = end_find(call, load);
   }
 
-  // Writes the query rows and the weights of the heads from q_begin on. Rows beyond the last head are zeros.
+  // Writes the query rows and the weights of 64 heads, from head q_begin on. Those beyond the last head become zeros.
   __device__ __forceinline__ void load_q(int32_t q_begin) {
     const kvc_backend_tensor& q = call.attend.args.q;
     const QueryPlace place = place_of(fixed.seen, token);
@@ -115,8 +118,9 @@ struct TileScorer {
     }
   }
 
-  // Calls copy(j, key, piece) for the pieces of this thread among the rows of a tile. A row has `pieces` pieces,
-  // a power of two: so a thread has the same piece of all its rows.
+  // Calls copy(j, key, piece) for the pieces that this thread copies in a tile. j is the number of the call. The row of
+  // a key has `pieces` pieces of 16 bytes. This number is a power of two, so the thread has the same piece of each of
+  // its rows.
   template <int kMost, class Copy>
   __device__ __forceinline__ void for_each_piece(int32_t pieces, Copy copy) const {
     const int32_t keys_on = kTileThreads / pieces, piece = thread & (pieces - 1);
@@ -129,13 +133,14 @@ struct TileScorer {
     }
   }
 
-  // Starts to bring the keys of a part to a buffer.
+  // Starts to copy the keys of a part to a buffer (kPlain), or to registers (kBytes). Does nothing with kElement.
   __device__ __forceinline__ void begin_keys(const TilePart& part, unsigned char* buffer) {
     const kvc_backend_layer& layer = call.attend.layer;
     const KeyPlace* const places = places_of(part.tile);
     const int32_t kv_head = kv_head_of(part);
     if constexpr (kCopy == KeyCopy::kPlain) {
-      // A thread's keys are a multiple of 8 apart. So their places in the swizzled tile differ by whole rows.
+      // The numbers of a thread's keys differ by multiples of 8. So their places in the swizzled tile differ by whole
+      // rows.
       const int32_t pieces = layer.head_dim / 8, own = thread / pieces;
       const unsigned char* const source =
           static_cast<const unsigned char*>(layer.k.data) + kv_head * layer.k.head_stride_bytes + thread % pieces * 16;
@@ -173,7 +178,8 @@ struct TileScorer {
     }
   }
 
-  // Does the rest of the work that begin_keys started. Copies arrive later (wait_copies).
+  // Converts the keys of a part, and writes them to the buffer (kBytes, kElement). Does nothing with kPlain, whose
+  // copies arrive later (wait_copies).
   __device__ __forceinline__ void end_keys(const TilePart& part, unsigned char* buffer) {
     const kvc_backend_layer& layer = call.attend.layer;
     const KeyPlace* const places = places_of(part.tile);
@@ -216,7 +222,8 @@ struct TileScorer {
     }
   }
 
-  // A lane has the rows lane / 4 and lane / 4 + 8 of a product, with index `half`.
+  // A lane has two rows of a product: row lane / 4 (half = 0) and row lane / 4 + 8 (half = 1). Returns the key in such
+  // a row.
   __device__ __forceinline__ int32_t key_of(int half) const { return warp * kMmaRows + half * 8 + lane / 4; }
 
   // orders: those of the list, from the block's first key on.
@@ -225,7 +232,8 @@ struct TileScorer {
     if (at < count) orders[at] = places_of(part.tile)[key].slot >= 0 ? order_of(score) : kAbsentOrder;
   }
 
-  // Multiplies a part. Adds to `total`, or writes the scores of each head.
+  // Multiplies a part. With kSums, adds the terms of all its heads to the sums in `total`. Otherwise writes the scores
+  // of each head.
   __device__ __forceinline__ void multiply_part(const TilePart& part, const unsigned char* k_tile, const float* units,
                                                 float (&total)[2]) const {
     uint32_t a[kTileSteps][4];
@@ -262,7 +270,8 @@ struct TileScorer {
     }
   }
 
-  // Writes the sums over all heads of a tile. Each of 4 lanes has a fourth of the heads of the same keys.
+  // Writes the sums over all heads of a tile. Four neighbouring lanes have the same keys, and a fourth of the heads
+  // each.
   __device__ __forceinline__ void write_sums(uint32_t* sums, const TilePart& part, float (&total)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -277,7 +286,7 @@ struct TileScorer {
   __device__ __forceinline__ void score() {
     const int32_t tiles = (count + kTileKeys - 1) / kTileKeys;
     pages = page_cursor(&call.attend.plan.arrays.tables, fixed.seen.item.row);
-    __syncthreads();  // all threads have finished the list before
+    __syncthreads();  // all threads have finished the previous list
     for (int32_t tile = 0; tile < 2; ++tile) end_find_in(tile, begin_find_in(tile));
     __syncthreads();
     TilePart part = part_at(0, heads.begin);
@@ -317,7 +326,7 @@ struct TileScorer {
     }
   }
 
-  // The scale of this thread's key of a part.
+  // Returns the scale of this thread's key of a part.
   __device__ __forceinline__ float unit_of_mine(const TilePart& part) const {
     const KeyPlace& place = places_of(part.tile)[thread];
     return place.slot >= 0 ? unit_of(call, place, kv_head_of(part)) : 1.0f;
@@ -325,7 +334,7 @@ struct TileScorer {
 };
 
 // The second launch bound lets a thread use as many registers as two blocks on a multiprocessor allow, because shared
-// memory has room for two.
+// memory has room for at most two blocks.
 template <class Q, KeyCopy kCopy, bool kSums>
 __global__ void __launch_bounds__(kTileThreads, 2) tile_score_kernel(const __grid_constant__ SelectCall call) {
   TileScores& fixed = *reinterpret_cast<TileScores*>(shared_bytes());
@@ -333,7 +342,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) tile_score_kernel(const __gri
   const int32_t token = call.token_begin + static_cast<int32_t>(blockIdx.y), thread = static_cast<int32_t>(threadIdx.x);
   if (thread == 0) find_seen_keys(call.attend, token, 0, &fixed.seen);
   const int32_t zeros = call.attend.layer.head_dim < kTileDim ? kTileQBytes + 2 * kTileBytes : 0;
-  for (int32_t at = thread * 16; at < zeros; at += kTileThreads * 16) {  // behind the rows
+  for (int32_t at = thread * 16; at < zeros; at += kTileThreads * 16) {  // the dims from head_dim on stay zeros
     memset(__builtin_assume_aligned(tiles + at, 16), 0, 16);
   }
   __syncthreads();

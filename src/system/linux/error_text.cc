@@ -6,7 +6,7 @@ namespace kvc {
 
 std::string error_text(int code) {
   char text[128];
-  return strerror_r(code, text, sizeof text);  // GNU's returns the text. It does not always write it into `text`
+  return strerror_r(code, text, sizeof text);  // GNU's strerror_r returns a text, which is not always in `text`
 }
 
 }  // namespace kvc

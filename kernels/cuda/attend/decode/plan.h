@@ -8,9 +8,9 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int32_t kDecodeRows = 16;  // the largest number of rows of a block
-constexpr int32_t kDecodeKeys = 16;  // a tile has one or two times as many keys (decode_tile_keys)
-constexpr int32_t kMaxDecodeStages = 4;
+constexpr int32_t kDecodeRows = 16;      // the largest number of rows of a block
+constexpr int32_t kDecodeKeys = 16;      // a tile has one or two times as many keys (decode_tile_keys)
+constexpr int32_t kMaxDecodeStages = 4;  // the largest number of tiles of a warp in shared memory
 
 // Returns why another kernel must compute the blocks of few rows of a call, or null. The caller has checked that tensor
 // cores can compute the call (why_simple).
@@ -56,11 +56,12 @@ struct DecodeShape {
 };
 
 // Chooses the shape of a block. First it chooses how many blocks share a multiprocessor: as many as fit with two stages
-// each, but at most three blocks. Then it takes as many stages as fit. With more than 128 dims, the blocks must fit
-// with three stages each, which are faster. Only if no block fits with three stages, two are enough. With two stages,
-// one tile of each warp is in flight while another is computed. Three blocks hide the time in which a block of few keys
-// begins and ends. (On an H200, a step of a graph over 256 sequences of 100 tokens took 67 us a layer instead of 85 us,
-// and 1 GB took 259 us instead of 262 us.) fixed_bytes: the bytes of shared memory of a block besides q and tiles.
+// each, but at most three blocks. Then it takes as many stages as fit. With more than 128 dims, three stages are
+// faster than two, so the blocks must fit with three stages each. Only if no block fits with three stages, two are
+// enough. With two stages, one tile of each warp is in flight while another is computed. Three blocks hide the time in
+// which a block of few keys begins and ends. (On an H200, a step of a graph over 256 sequences of 100 tokens took 67 us
+// a layer instead of 85 us. Attention over 1 GB of K and V took 259 us instead of 262 us.) fixed_bytes: the bytes of
+// shared memory of a block besides q and tiles.
 inline DecodeShape decode_shape(const kvc_backend_layer& layer, Type q, int32_t fixed_bytes, int32_t shared_of_block,
                                 int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block

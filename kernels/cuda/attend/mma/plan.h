@@ -11,20 +11,22 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int32_t kMmaTileKeys = 64;  // the most keys of a tile
-// The most rows of a block. In a block of few rows, the warps divide the keys of a tile. In a block of kMostRows, they
-// divide the rows.
+constexpr int32_t kMmaTileKeys = 64;  // the largest number of keys of a tile
+// The largest number of rows of a block, except in attend_many_kernel (below). In a block of few rows, the warps divide
+// the keys of a tile. In a block of kMostRows rows, the warps divide the rows.
 constexpr int32_t kMostRows = 64;
-constexpr int32_t kMaxMmaDim = 256;     // of K and V: a warp holds 16 rows of o in registers
-constexpr int32_t kMaxLatentDim = 512;  // of V in a latent row: the warps of a block divide the columns of o
-constexpr int32_t kMaxStages = 3;       // tiles in shared memory or in flight
+// The largest number of dims of K and of V, if V has rows of its own. A warp has 16 rows of o in registers.
+constexpr int32_t kMaxMmaDim = 256;
+// The largest number of dims of V in a latent row. The warps of a block divide the columns of o.
+constexpr int32_t kMaxLatentDim = 512;
+constexpr int32_t kMaxStages = 3;  // the largest number of tiles of a block in shared memory or in flight
 
 // Whether V is the first dims of K's row (MLA). The other dims of K are in the same pool or in a second pool. A tile of
 // such rows is loaded once and multiplied twice (attend/mma/latent.cuh).
 KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.row_kind != KVC_BACKEND_ROW_KV; }
 
-// The rows of fp8_ds_mla (row_formats.h), the only block rows that tensor cores read: 512 elements, 4 float32 scales,
-// and 64 dims of bfloat16.
+// The rows of fp8_ds_mla (row_formats.h): 512 elements of float8, 4 float32 scales, and 64 dims of bfloat16. Attention
+// on tensor cores reads no other block rows.
 constexpr int32_t kDsMlaDims = 576, kDsMlaLatentDims = 512, kDsMlaRotaryAt = 528, kDsMlaRowBytes = 656;
 KVC_HOST_DEVICE float ds_mla_scale(const unsigned char* row, int32_t dim) {
   float scale;
@@ -37,7 +39,8 @@ inline bool is_ds_mla(const kvc_backend_format& format) {
 
 KVC_HOST_DEVICE constexpr bool tokens_have_scales(Type stored) { return stored == Type::kI8 || stored == Type::kU4; }
 
-// The bytes of a stored row of `dims` dims with fewer than 16 bits.
+// Returns the bytes of a stored row of `dims` dims whose elements have fewer than 16 bits. Block rows must be those of
+// fp8_ds_mla.
 KVC_HOST_DEVICE int32_t raw_row_bytes(Type stored, int32_t dims) {
   if (stored == Type::kBlockRow) return kDsMlaRowBytes;
   if (stored == Type::kU4) return dims / 2;
@@ -67,11 +70,14 @@ inline bool is_one_block(const kvc_backend_layer& layer) {
 
 // Returns why the simple kernel (attend/simple/kernel.cuh) must compute a call, or null if tensor cores can compute it.
 // Tensor cores need the following:
+//   - Scores have no bias and no mask.
+//   - Head dims are multiples of 16, and at most kMaxMmaDim. In latent rows, only V has a limit: kMaxLatentDim.
+//   - If keys of latent rows are rotated on read, the rotated dims lie after V.
 //   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 or 4 bits,
 //     which both 16-bit types represent exactly. P is rounded to that type, which the contract allows unless q is
 //     float32.
-//   - Rows of uint4 are one block of the rotation (kernels/common/hadamard.h), and are not rotated by RoPE on read too.
-//   - Of block rows, only those of fp8_ds_mla, and q is bfloat16, as their last dims are. Their other dims become
+//   - A row of uint4 is one block of the rotation (kernels/common/hadamard.h), and RoPE on read is not needed.
+//   - Block rows are those of fp8_ds_mla, and q has the type of their last dims, bfloat16. The other dims become
 //     bfloat16: element * scale, rounded.
 //   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes. Rows of 4-bit floats may be aligned
 //     to 4 bytes (copy_bytes).
@@ -102,7 +108,7 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   return nullptr;
 }
 
-// How the work of a block is cut: its rows, the keys of a tile, its warps.
+// The number of rows of a block, of keys of a tile, and of warps of a block.
 struct MmaCut {
   int32_t rows, keys, warps;
 };
@@ -115,8 +121,8 @@ inline MmaCut cut_of_block(const kvc_backend_layer& layer, int32_t rows) {
   return many ? kMmaMany : kMmaFew;
 }
 
-// The number of parts in which a key is multiplied that is rotated on read (attend/mma/key_rope.cuh). float16 has 11
-// bits, and bfloat16 has 8. The first part is in the tile, and the others are the lower parts.
+// A key that is rotated on read is multiplied as a sum of 16-bit parts (attend/mma/key_rope.cuh). Returns the number of
+// parts. float16 has 11 bits, and bfloat16 has 8. The first part is in the tile, and the others are the lower parts.
 KVC_HOST_DEVICE constexpr int32_t turned_parts(Type q) { return q == Type::kF16 ? 2 : 3; }
 
 // What the shared memory of a block must hold besides rows and tiles.
@@ -136,8 +142,8 @@ struct MmaSizes {
 };
 
 // In a deterministic cache, one kernel computes every row, this many rows at a time. For latent rows, it is the kernel
-// of few rows, because shared memory has no space for o of earlier keys of many rows. It computes a block of many rows
-// 16 rows at a time (in rounds).
+// of few rows, because shared memory has no space for o of earlier keys of many rows. This kernel then computes a block
+// of many rows in rounds of 16 rows.
 KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
   return is_latent(layer) ? kLatentFew.rows : kMostRows;
 }
@@ -145,21 +151,21 @@ KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
 // The shared memory of a block. Offsets and pitches are in bytes. It consists of these areas, in this order:
 //   fixed       what MmaSizes.fixed counts
 //   records_at  [stages + 1]: an MmaTile for each tile
-//   v_rows_at   [stages + 1][keys]: addresses of V's rows; only if V has rows of its own
+//   v_rows_at   [stages + 1][keys]: byte offsets of V's rows; only if V has a pool of its own
 //   q_at        [rows][k_pitch]
 //   tiles_at    for each stage K [keys][k_pitch] and V [keys][v_pitch], as the tensor cores read them
 //   raw_at      only if K and V do not have 16 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored.
-//   tiles_at
-//               then has one tile
-//   lower_at    only for keys that are rotated on read: [lower part][keys][lower_pitch], the dims [turned_begin,
-//   turned_end) of one tile folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
+//               In this case, tiles_at has only one tile
+//   lower_at    only for keys that are rotated on read: [lower part][keys][lower_pitch]. These are the dims
+//               [turned_begin, turned_end) of one tile
+//   folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
 // At the end, o overwrites q and the tiles. A latent row is in the tile of K. After its scores are computed, P
 // overwrites the dims of K that follow V.
 struct MmaShape {
   MmaCut cut;
   int32_t stages;  // 0: not even one stage fits
   int32_t k_pitch, v_pitch;
-  int32_t k_raw, v_raw;              // 0: tiles are read as stored
+  int32_t k_raw, v_raw;              // the bytes of a stored row; 0: tiles are read as stored
   int32_t copy_bytes;                // the bytes that a copy moves: 4, 8 or 16
   int32_t p_chunk;                   // the 16-byte chunk where P begins, in a row of a latent tile
   int32_t turned_begin, turned_end;  // the rotated dims, extended to multiples of kMmaDepth; equal: no dims
@@ -207,9 +213,10 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
   return shape;
 }
 
-// Returns the shape with the most stages with which two blocks fit on a multiprocessor. Then one block computes while
-// the other waits. If two blocks do not fit, it returns the shape with the most stages with which one block fits. One
-// latent block of many rows needs all registers, so two of them are not tried.
+// Returns the shape with the largest number of stages with which two blocks fit on a multiprocessor. Then one block
+// computes while the other waits. If two blocks do not fit with any number of stages, it returns the shape with the
+// largest number of stages with which one block fits. One latent block of many rows needs all registers, so two of them
+// are not tried.
 inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs,
                                const MmaSizes& sizes, int32_t shared_of_block, int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block
@@ -229,7 +236,7 @@ inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, con
 constexpr MmaCut kManyCut = {128, 64, 4};
 
 // Returns why attend_mma_kernel must compute the blocks of many rows of a call, or null if attend_many_kernel can.
-// why_simple has returned null.
+// The caller has checked that tensor cores can compute the call (why_simple).
 inline const char* why_not_many(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   if (stored_type(layer) != type_of(args.q.dtype)) return "K has another type than q";
@@ -249,7 +256,7 @@ inline const char* why_not_many(const kvc_backend_attend& args) {
 }
 
 // The shared memory of a block: the fixed part, q [dims / 64][128 rows][64], K [dims / 64][64 keys][64] and V the same.
-// stages: 0 if it does not fit.
+// stages: 0 if the block does not fit.
 inline MmaShape many_shape(const kvc_backend_layer& layer, int32_t fixed_bytes, int32_t shared_of_block) {
   MmaShape shape = {};
   shape.cut = kManyCut;

@@ -2,10 +2,12 @@
 // and copies tiles of K and V to shared memory.
 //
 // A tile has 64 or 32 keys (attend/mma/plan.h), and begins at a multiple of this number. Tiles that no row sees are
-// skipped. For each other tile, prepare_tile finds which keys the rows see, and each thread finds the address of one
-// key. So a warp needs only one or two loads for the page ids, whatever the page size. One iteration later, begin_tile
-// starts the copies. Each thread copies 16 bytes at a time, next to those of its neighbours. `stages` - 1 iterations
-// after that, the tile is computed. A key that no row sees is not read; its place in the tile holds zeros.
+// skipped. For each other tile, prepare_tile finds which keys the rows see. For each key, one thread finds the address.
+// So a warp needs only one or two loads for the page ids, whatever the page size. One iteration later, begin_tile
+// starts the copies. A thread copies 16 bytes at a time (MmaShape.copy_bytes: 4 or 8 bytes if rows are aligned to no
+// more), and neighbouring threads copy neighbouring bytes. `stages` - 1 iterations after that, the tile is computed. A
+// key that no row sees is not read. Its place in the tile is filled with zeros.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,7 +41,7 @@ struct MmaTile {
   int32_t is_full;                                     // every row sees every key, and `seen` is not filled
   uint64_t seen[kMostRows];                            // for each row, a bit for each key
   int64_t k_row[kMmaTileKeys];                         // byte offsets in the pool of K; -1: no row sees the key
-  float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];  // of uint4, with the zero points (scale_of_key)
+  float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];  // of tokens; those of uint4 include zero points (scale_of_key)
   int32_t position[kMmaTileKeys];
 };
 
@@ -132,8 +134,8 @@ __device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
   __syncthreads();
 }
 
-// Writes q to shared memory, two dims at a time: rotated, and times the sign of the scale. Rows beyond the block's last
-// row are zeros.
+// Writes q to shared memory, two dims at a time. q is first rotated, if the call has cos_sin, and multiplied by q_sign
+// (attend/common/call.cuh). Rows beyond the block's last row become zeros.
 template <class Q>
 __device__ __forceinline__ void load_mma_queries(const MmaState& state) {
   const AttendCall& call = state.call->attend;
@@ -232,8 +234,8 @@ __device__ __forceinline__ bool prepare_tile(MmaState& state) {
   return false;
 }
 
-// Where the rows of a tile are written: from the 16-byte chunk `first_chunk` of each row on. Rows of fewer than 16 bits
-// are not swizzled.
+// Where the rows of a tile are written: from the 16-byte chunk `first_chunk` of each row on. Rows whose elements have
+// fewer than 16 bits are not swizzled.
 struct TileRows {
   unsigned char* begin;
   int32_t pitch, first_chunk;
@@ -248,7 +250,7 @@ __device__ __forceinline__ void begin_piece(unsigned char* shared, const void* g
   if constexpr (kBytes == 4) begin_float_copy(reinterpret_cast<float*>(shared), global, there);
 }
 
-// Starts the copies of a tile's rows, kBytes at a time. Each row has `row_bytes`.
+// Starts the copies of a tile's rows, kBytes at a time. Each row has `row_bytes` bytes.
 template <int kBytes>
 __device__ __forceinline__ void copy_rows_by(const MmaState& state, const void* pool, const int64_t* rows,
                                              int32_t row_bytes, const TileRows& target) {
@@ -301,7 +303,8 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
   copy_rows(state, layer.v.data, state.v_rows(index), raw && behind == 0 ? shape.v_raw : layer.v_head_dim * bytes, v);
 }
 
-// Converts the stored rows of a tile, whose elements have 8 bits, to a swizzled tile. dims: of a row.
+// Converts the stored rows of a tile, whose elements have 8 bits, to a swizzled tile. dims: the number of dims of a
+// row.
 template <class T>
 __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, const unsigned char* raw, int32_t dims,
                                            int32_t pitch, unsigned char* tile) {
@@ -355,7 +358,7 @@ __device__ __forceinline__ void widen_nibble_rows(const MmaState& state, const u
   }
 }
 
-// Converts rows of V in uint4 to levels minus zero points. scales: of the keys.
+// Converts rows of V in uint4 to levels minus zero points. scales: the scales of the tile's keys, with the zero points.
 template <class P>
 __device__ __forceinline__ void widen_level_rows(const MmaState& state, const float* scales, const unsigned char* raw,
                                                  int32_t dims, int32_t pitch, unsigned char* tile) {
@@ -363,7 +366,7 @@ __device__ __forceinline__ void widen_level_rows(const MmaState& state, const fl
   for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
     const int32_t key = i / parts, part = i % parts;
     const uint32_t zeros = static_cast<uint32_t>(zero_point_of(scales[key])) * 0x10001u;
-    uint32_t eight, pairs[4], to[4];  // pairs: of the elements i and i + 4
+    uint32_t eight, pairs[4], to[4];  // pairs[i] has the elements i and i + 4
     memcpy(&eight, __builtin_assume_aligned(raw + (key * parts + part) * 4, 4), sizeof eight);
 #pragma unroll
     for (int j = 0; j < 4; ++j) pairs[j] = pair_of_levels(P{}, eight >> (j * 4) & 0x000f000fu, zeros);
@@ -376,8 +379,8 @@ __device__ __forceinline__ void widen_level_rows(const MmaState& state, const fl
 template <int kDims>
 constexpr bool kHasLevels = kDims == 128;
 
-// Converts a tile as stored to the tiles of K and V. Q, P: the types of K and V in products. It leaves out K of uint4,
-// which unspread_keys converts (attend/mma/key_rope.cuh).
+// Converts a tile as stored to the tiles of K and V. Q: the type of K in products. P: the type of V in products. K of
+// uint4 is left out, because unspread_keys (attend/mma/key_rope.cuh) converts it.
 template <class Q, class P, int kDims>
 __device__ __forceinline__ void widen_tile(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
                                            unsigned char* k_tile, unsigned char* v_tile) {

@@ -1,20 +1,23 @@
-// Attention on the CUDA cores, for all shapes and types. A thread block computes up to 16 rows of one kv head over the
-// keys of an item. A row is a pair of a query and a query head. All arithmetic is float32.
+// Attention on the CUDA cores, for all shapes and types. A thread block computes rows of one kv head over the keys of
+// an item, up to 16 rows at a time. A row is a pair of a query and a query head. All arithmetic is float32.
 //
 // The block processes 32 keys at a time, one for each lane. It finds the addresses of the keys, and copies K to shared
-// memory as float32, 64 dims at a time. Rows of 4 bits are dequantised there. Each warp computes the scores of every
-// fourth row, and then updates the online softmax of these rows. V is copied in the same way. P V is added to o, which
-// stays in shared memory. Whether a row sees a key is decided once for each pair, by kernels/common/mask.h and the mask
-// of the call. Biases are read for each score.
+// memory as float32, 64 dims at a time. The scales of tokens and heads are not applied to K, but to the dot products.
+// Each warp computes the scores of every fourth row, and then updates the online softmax of these rows. V is copied in
+// the same way. P V is added to o, which stays in shared memory. Whether a row sees a key is decided once for each
+// pair, by kernels/common/mask.h and the mask of the call. Biases are read for each score.
 //
-// Rows that are stored rotated (kernels/common/hadamard.h): q is rotated when it is loaded, and the rotation of o is
-// undone when it is written. If keys are rotated by RoPE on read, their rotation is undone first.
+// If rows are stored rotated (kernels/common/hadamard.h), q is rotated in the same way when it is loaded, and the
+// rotation of o is undone when o is written. If keys are also rotated by RoPE on read, the stored rotation of the keys
+// is undone before, and q does not get this rotation.
 //
-// Shared memory: Fixed (below), q [rows][D], o [rows][Dv] and o of earlier keys [rows][Dv], and a row of K for each
-// warp, if the warps undo the rotation of keys. States are folded: after
-// each kFoldKeys keys, the state over them is merged into the state over all earlier keys. So the rounding error of a
-// sum does not grow with the number of keys. In a deterministic cache, fold_keys of the plan replaces kFoldKeys. A
-// block has as many rows as fit into 48 KiB (attend/simple/plan.h).
+// Shared memory has Fixed (below), q [rows][D], o [rows][Dv] and o of earlier keys [rows][Dv]. If the warps undo the
+// rotation of keys, it also has a row of K for each warp. The block computes as many rows at a
+// time as fit into kMaxSharedBytes (rows_of_block, attend/simple/plan.h).
+//
+// States are folded: after each kFoldKeys keys, the state over these keys is merged into the state over all earlier
+// keys. So the rounding error of a sum does not grow with the number of keys. In a deterministic cache, fold_keys of
+// the plan replaces kFoldKeys.
 //
 // A key that a row does not see takes no part in the row's arithmetic. So such a key may hold NaN, and the bits of a
 // row do not depend on the other rows of the block.
@@ -47,7 +50,7 @@ static_assert(kBlockKeys == kWarpSize && kAttendThreads % kBlockDims == 0);
 // Passed by value.
 struct SimpleCall {
   AttendCall attend;
-  int32_t num_rows;  // the most rows that the block has in shared memory at once
+  int32_t num_rows;  // the largest number of rows that the block has in shared memory at once
 };
 
 struct Fixed {
@@ -63,9 +66,9 @@ struct Fixed {
   int64_t k_row[kBlockKeys], v_row[kBlockKeys];  // byte offsets in the pools; -1: no row sees the key
   float k_scale[kBlockKeys], v_scale[kBlockKeys];
   float k_zero[kBlockKeys], v_zero[kBlockKeys];              // zero points of rows of uint4
-  BlockRow block_row;                                        // of block rows
+  BlockRow block_row;                                        // how block rows are stored; not set for other rows
   const float *k_blocks[kBlockKeys], *v_blocks[kBlockKeys];  // scales of block rows that lie in the page
-  int32_t position[kBlockKeys], index[kBlockKeys];           // index: the number of the key in its row
+  int32_t position[kBlockKeys], index[kBlockKeys];           // index: the number of the key in its sequence
   float p[kMaxBlockRows][kBlockKeys];
   float stage[kBlockKeys][kStageStride];
 };
@@ -106,8 +109,8 @@ __device__ __forceinline__ float key_element(const AttendState& state, int32_t k
   }
 }
 
-// Dim d of a key as attention uses it, from the stored elements that element(d) returns. If keys are stored before
-// RoPE, it is rotated by the key's position.
+// Returns dim d of a key as attention uses it, from the stored elements that element(d) returns. If keys are stored
+// before RoPE (table is not null), RoPE is applied by the key's position.
 template <class Element>
 __device__ __forceinline__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d,
                                               const Element& element) {
@@ -143,8 +146,8 @@ __device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t r
   return state.block.head * state.group + (state.block.row_begin + row) % state.group;
 }
 
-// Writes q, times the sign of the scale, to shared memory. If keys stay rotated as they are stored, q is rotated in the
-// same way.
+// Writes q, times q_sign (attend/common/call.cuh), to shared memory. If keys are used as they are stored, rotated, then
+// q is rotated in the same way.
 template <class T>
 __device__ __forceinline__ void load_queries(const AttendState& state) {
   const int32_t dims = state.call->layer.head_dim;
@@ -333,7 +336,7 @@ __device__ __forceinline__ void add_scores(const AttendState& state, const float
   }
 }
 
-// Adds p times V, for dim d of the dims in fixed.stage, to the element of row r at `o`.
+// Multiplies the element of row r at `o` by alpha, and adds p times V to it, for dim d of the dims in fixed.stage.
 __device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_t d, float* o) {
   const uint32_t seen = fixed.seen[r];
   if (seen == 0) return;
@@ -349,7 +352,7 @@ __device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_
   *o = sum;
 }
 
-// o += P V. Ends with a barrier.
+// Computes o = o * alpha + P V. Ends with a barrier.
 template <class T>
 __device__ __forceinline__ void weigh_values(const AttendState& state) {
   Fixed& fixed = *state.fixed;
@@ -376,8 +379,8 @@ __device__ __forceinline__ float value_unit(const AttendState& state, int32_t ro
          row_factor(&state.call->args.v_scales, state.fixed->places[row].row, state.block.head);
 }
 
-// Merges the states over the keys since the last fold into the states over earlier keys. Then sets the states over the
-// last keys to empty. All threads call it.
+// Merges the states over the keys since the last fold into the states over all earlier keys. Then sets the merged
+// states to empty. All threads call it.
 __device__ __forceinline__ void fold_states(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const int32_t dims = state.call->layer.v_head_dim;
@@ -462,8 +465,8 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
   fold_states(state);
 }
 
-// The second launch bound allows a thread the registers of so many blocks on a multiprocessor. Undoing the rotation of
-// keys needs more registers.
+// The second launch bound is a number of blocks. A thread may use as many registers as this number of blocks on a
+// multiprocessor allows. To undo the rotation of keys, a thread needs more registers, so the number is smaller.
 template <class T>
 __global__ void __launch_bounds__(kAttendThreads, kIsSpread<T> ? 5 : 6)
     attend_kernel(const __grid_constant__ SimpleCall simple) {

@@ -10,7 +10,7 @@
 
 namespace kvc::kernels::cuda {
 
-// The type of block rows (block_row.h).
+// A template argument that means block rows (block_row.h).
 struct Blocks {};
 
 template <class T>
@@ -20,8 +20,8 @@ constexpr bool kIsBlocks = std::is_same_v<T, Blocks>;
 template <class T>
 constexpr bool kIsSpread = std::is_same_v<T, U4>;
 
-// Element d of the row at a byte offset in a pool, without the scale of its row or head. dims: of K or of V. zero: the
-// row's zero point. Not for block rows.
+// Returns element d of the row at byte `bytes` of a pool, without the scale of its row or head. dims: the number of
+// dims of K or V. zero: the row's zero point. The row must not be a block row.
 template <class T>
 __device__ __forceinline__ float row_element(const kvc_backend_layer& layer, const kvc_backend_pool& pool,
                                              int64_t bytes, int32_t dims, float zero, int32_t d) {
@@ -36,7 +36,7 @@ __device__ __forceinline__ float row_element(const kvc_backend_layer& layer, con
   }
 }
 
-// Element d of the block row at a byte offset in a pool. page_scales: as in scales_of_row.
+// Returns element d of the block row at byte `bytes` of a pool. page_scales: as in scales_of_row.
 __device__ __forceinline__ float block_element(const BlockRow& shape, const kvc_backend_pool& pool, int64_t bytes,
                                                const float* page_scales, int32_t d) {
   const unsigned char* const row = static_cast<const unsigned char*>(pool.data) + bytes;

@@ -2,14 +2,16 @@
 // four float32 scales, and 64 dims of bfloat16. Products read bfloat16. So all threads of a scoring warpgroup copy the
 // tile as stored (cp.async), and then dequantise it in its place: element * scale, rounded.
 //
-//   copies       Shared memory has no room for a second tile. So 16 bytes as stored are copied to one of the two chunks
-//                of the tile that their 16 dims become. Eight neighbouring threads copy 128 bytes of a key, which
-//                become two panels of 64 dims. A thread dequantises only what it copied itself, so it waits for no
-//                other thread. Only the scales of a key are copied by one thread for all eight. Each thread copies 16 +
-//                4 chunks of a tile. The dims of bfloat16 are copied to their final place.
+//   copies       Shared memory has no room for a second tile. So stored bytes are copied to the tile itself: 16 stored
+//                bytes become two chunks of the tile, and are copied to one of these two. Eight neighbouring threads
+//                copy 128 bytes of a key. These bytes become two panels of 64 dims. A thread dequantises only what it
+//                copied itself, so it waits for no other thread. Only the scales of a key are copied by one thread for
+//                all eight. For each tile, a thread copies 16 chunks of float8 and 4 chunks of bfloat16. The dims of
+//                bfloat16 are copied to their final place.
 //   conversion   Two elements take 6 instructions: one to float16, two to float32, two products, and one to bfloat16.
-//                All of them are exact except the last two. A thread converts 256 elements of a tile. Those of the
-//                second part are converted while the products of the first part run.
+//                The products and the conversion to bfloat16 round. The other instructions are exact. A thread converts
+//                256 elements of a tile. Those of the second part are converted while the tensor cores multiply the
+//                first part.
 //   banks        Threads 4 to 7 of the eight use the second of the two chunks for bytes as stored, and convert the
 //                second half of their bytes first. So neither the loads nor the stores of a warp have conflicts.
 //
@@ -25,7 +27,8 @@
 
 namespace kvc::kernels::cuda {
 
-// The runs of 128 bytes as stored that a key has in a part of a tile. A run has the dims of two panels, and one scale.
+// A run is 128 stored bytes of a key. It has the dims of two panels, and one scale. A key has kRunsOfLoad runs in each
+// part of a tile.
 constexpr int32_t kRunPanels = 2, kRunsOfLoad = kPanelsOfLoad / kRunPanels;
 static_assert(kRunPanels * kPanelDims == kChunksOfPanel * 16 && kDsMlaDims == kLatentKeyDims);
 static_assert(kDsMlaRotaryAt - kDsMlaLatentDims == sizeof(PackedScales) && kDsMlaLatentDims == kLatentValueDims);
@@ -35,7 +38,8 @@ __device__ __forceinline__ int32_t panel_of_run(int32_t load, int32_t run) {
   return latent_panel(load, run * kRunPanels);
 }
 
-// Next: the walk of a slot that finds its tiles. is_loading: the copies of the last tile that was found were started.
+// Next: the walk that finds the tiles of a slot. is_loading: the last call of next_tile found a tile, so the slot will
+// have a tile to dequantise.
 template <class Next>
 struct PackedWalk {
   Next next;
@@ -46,13 +50,14 @@ __device__ __forceinline__ void begin_walk(const LatentState& state, int32_t num
   begin_walk(state, number, &walk->next);
 }
 
-// The number of the thread in its warpgroup. What follows from it is computed again for each tile, because registers
-// are few.
+// Returns the number of the thread in its warpgroup. Values that depend on this number are computed again for each
+// tile, because registers are few.
 __device__ __forceinline__ int32_t number_in_group(const LatentState& state) {
   return hidden(state.thread) % kWarpgroupThreads;
 }
 
 // Finds the row of a key. Returns false if the tile does not have the key. With lists, `key` is a place in the list.
+// Before the call, *row must be the begin of the pool.
 __device__ __forceinline__ bool find_row_of_key(const LatentState& state, const LatentNext&, uint32_t key,
                                                 const ListedWalk& walk, const unsigned char** row) {
   if (key < state.fixed->keys_begin || key >= state.fixed->keys_end) return false;
@@ -106,7 +111,7 @@ __device__ __forceinline__ PackedRows find_copies(const LatentState& state, cons
   return found;
 }
 
-// The place of a thread's chunk of run 0 as stored, for its first key.
+// Returns the place in a tile to which a thread copies its chunk of run 0 of its first key.
 __device__ __forceinline__ int32_t place_as_stored(int32_t thread) {
   const int32_t chunk = thread % kChunksOfPanel, panel = chunk / (kChunksOfPanel / kRunPanels);
   const int32_t first = chunk % (kChunksOfPanel / kRunPanels) * 2;  // the first of the two chunks that it becomes
@@ -139,7 +144,7 @@ __device__ __forceinline__ void begin_copies(const LatentState& state, const Pac
   close_copies();
 }
 
-// Converts eight elements to a chunk of the tile.
+// Dequantises eight elements, which become a chunk of the tile.
 __device__ __forceinline__ void dequantise_eight(const uint32_t (&from)[2], float scale, uint32_t (&to)[4]) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -167,7 +172,7 @@ __device__ __forceinline__ void dequantise_load(const LatentState& state, const 
   for (int i = 0; i < kKeysOfThread; ++i) {
     uint32_t from[kRunsOfLoad][2][2];
     float scales[kRunsOfLoad];
-    const auto later = [i](int run) {  // bytes from run 0 of the first key
+    const auto later = [i](int run) {  // the distance in bytes from run 0 of the first key
       return i * kListedStep * kPanelPitch + (panel_of_run(0, run) - panel_of_run(0, 0)) * kLatentPanelBytes;
     };
 #pragma unroll

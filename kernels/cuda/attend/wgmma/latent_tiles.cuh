@@ -1,16 +1,17 @@
 // How the tiles of a block of attend/wgmma/latent.cuh are copied to shared memory. Each scoring warpgroup copies the
 // tiles of its slot, in two parts.
 //
-//   neighbours   The keys of a tile are slots of a few pages. The first warp of the warpgroup starts TMA boxes. A lane
-//                looks up the page of one box, and starts the boxes with the same keys.
-//   lists        Each key has a slot of its own, so boxes would have 128 bytes. Instead, all 128 threads start
-//                copies of 16 bytes (cp.async), 36 for each thread and tile. A thread copies one chunk of 16 bytes in
-//                every panel, for four keys. Eight neighbouring threads copy the 128 bytes that a key has in a panel.
-//                Places in shared memory follow the swizzle of TMA. Products read shared memory by the asynchronous
-//                proxy, and these copies are ordinary writes. So each thread waits for its own copies and publishes
-//                them. Then all threads of the warpgroup wait at a barrier before the first product (wait_for_load).
+//   neighbours   The keys of a tile are slots of a few pages. The first warp of the warpgroup starts copies of boxes by
+//                TMA. A lane looks up the page of some neighbouring keys, and starts all boxes of these keys.
+//   lists        The slots of neighbouring keys need not be neighbours, so a box could have only 128 bytes of one key.
+//                Instead, all 128 threads start copies of 16 bytes (cp.async), 36 for each thread and tile. A thread
+//                copies one chunk of 16 bytes in every panel, for four keys. Eight neighbouring threads copy the 128
+//                bytes that a key has in a panel. Places in shared memory follow the swizzle of TMA. Products read
+//                shared memory by the asynchronous proxy, and these copies are ordinary writes. So each thread waits
+//                for its own copies and publishes them. Then all threads of the warpgroup wait at a barrier before the
+//                first product (wait_for_load).
 //
-// Rows of fp8_ds_mla are copied like lists, and then dequantised (latent_packed.cuh).
+// Rows of fp8_ds_mla are copied by all threads too, and then dequantised (latent_packed.cuh).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -92,7 +93,7 @@ struct LatentNext {
   uint32_t phase;
 };
 
-// Finds the next tile of slot `number`, and moves the search past this tile.
+// Finds the next tile of slot `number`. The next search then begins after this tile.
 __device__ __forceinline__ LatentNext next_tile(const LatentState& state, int32_t number, TileSearch* search) {
   const LatentFixed& fixed = *state.fixed;
   const uint32_t keys = kLatentTileKeys;
@@ -170,8 +171,9 @@ __device__ __forceinline__ LatentNext next_tile(const LatentState& state, int32_
   return next;
 }
 
-// The keys of a tile that a thread copies: every kListedStep-th one, from thread / kChunksOfPanel on. slots: kNoSlot is
-// a place that the list does not have. values: the thread's chunk in the first panel.
+// A thread copies every kListedStep-th key of a tile, from key thread / kChunksOfPanel on. slots: the slots of these
+// keys; kNoSlot for a place that the list does not have. values: for each key, the address of the thread's chunk in the
+// first 64 dims.
 constexpr int32_t kChunksOfPanel = kPanelPitch / 16, kListedStep = kWarpgroupThreads / kChunksOfPanel;
 constexpr int32_t kKeysOfThread = kLatentTileKeys / kListedStep;
 static_assert(kListedStep % kPatternRows == 0, "the swizzle permutes the chunks of all keys of a thread alike");
@@ -188,7 +190,8 @@ __device__ __forceinline__ const unsigned char* row_of_slot(const LatentState& s
   return static_cast<const unsigned char*>(pool.data) + slot / page_size * pool.page_stride_bytes +
          state.fixed->block.head * pool.head_stride_bytes + slot % page_size * pool.slot_stride_bytes;
 }
-// The thread's chunk in the first 64 dims of that row.
+// Returns the address of the thread's chunk in the first 64 dims of the row of a slot. For kNoSlot, returns some
+// address in the pool.
 __device__ __forceinline__ const unsigned char* chunk_of_slot(const LatentState& state, const kvc_backend_pool& pool,
                                                               uint32_t slot) {
   if (slot == kNoSlot) return static_cast<const unsigned char*>(pool.data);
@@ -253,7 +256,7 @@ __device__ __forceinline__ void meet_after_writes(int32_t group) {
   sync_threads_of<kWarpgroupThreads>(1 + group);
 }
 
-// The row of V of a key that some row sees. key: with lists, its place in the list.
+// Returns the address of V of a key that some row sees. key: with lists, a place in the list.
 template <bool kListed>
 __device__ __forceinline__ const unsigned char* latent_value_row(const LatentState& state, uint32_t key) {
   const kvc_backend_layer& layer = state.call->attend.layer;
