@@ -30,6 +30,7 @@ LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_
 # once, and of a tile. And attend/wgmma/tiles.cuh, in all; and all of a block of attend/wgmma/latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 DECODE_FIXED_KIB = 3.5
+KEY_COPIES = ("plain", "bytes", "element")  # of kernels/cuda/select/tile_scores.cuh
 TYPES = ("float", "F16", "Bf16", "E4m3", "E5m2", "I8", "U4", "E2m1")  # by their number
 WGMMA_FIXED_KIB = 14
 MANY_FIXED_KIB = 12  # attend/mma/many_rows.cuh
@@ -75,6 +76,12 @@ def latent_shared_kib(kernel: str, rows: int, shared_kib: int) -> float:
     return 0
 
 
+def named(line: str) -> str:
+    """Values of enumerations by their names."""
+    line = re.sub(r"\(kvc::kernels::Type\)(\d)", lambda n: TYPES[int(n[1])], line)
+    return re.sub(r"\(kvc::kernels::cuda::KeyCopy\)(\d)", lambda n: KEY_COPIES[int(n[1])], line)
+
+
 def wgmma_shared_kib(kernel: str) -> float:
     """The same of warpgroups' kernel, by wgmma_shape of attend/wgmma/plan.h."""
     dims, v_dims, stored_bits = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-3:])
@@ -111,7 +118,7 @@ def usage(plugin: Path, cuobjdump: str) -> list:
     for line in names.splitlines():
         if match := re.match(r"arch = (sm_\d+)", line):
             arch = match[1]
-        elif match := re.match(r" Function (.*):$", re.sub(r"\(kvc::kernels::Type\)(\d)", lambda n: TYPES[int(n[1])], line)):
+        elif match := re.match(r" Function (.*):$", named(line)):
             kernel = re.sub(r"^void |kvc::kernels::|cuda::|\(anonymous namespace\)::|\(.*", "", match[1].split("(kvc")[0])
             kernel = re.sub(r"DecodeKind<(.*)> >", r"\1>", re.sub(r"\((?!anonymous).*", "", kernel))
         elif match := re.match(r"\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", line):
