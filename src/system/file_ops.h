@@ -24,7 +24,7 @@ enum OpenFlag : int {
   kOpenFolder = 1 << 4,  // opens a folder
   kOpenPlain = 1 << 5,   // fails with ELOOP if the name belongs to a link, and does not wait if it belongs to a pipe
   kOpenDirect = 1 << 6   // reads and writes whole blocks, without the system's cache; fails with EINVAL if the file
-                        // system cannot do that
+                         // system cannot do that
 };
 
 struct FileStatus {

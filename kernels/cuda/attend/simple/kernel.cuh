@@ -12,16 +12,13 @@
 // is undone before, and q does not get this rotation.
 //
 // Shared memory has Fixed (below), q [rows][D], o [rows][Dv] and o of earlier keys [rows][Dv]. If the warps undo the
-// rotation of keys, it also has a row of K for each warp. The block computes as many rows at a
-// time as fit into kMaxSharedBytes (rows_of_block, attend/simple/plan.h).
+// rotation of keys, it also has a row of K for each warp. The block computes as many rows at a time as fit (plan.h).
 //
-// States are folded: after each kFoldKeys keys, the state over these keys is merged into the state over all earlier
-// keys. So the rounding error of a sum does not grow with the number of keys. In a deterministic cache, fold_keys of
-// the plan replaces kFoldKeys.
+// States are folded: after each kFoldKeys keys (in a deterministic cache, fold_keys of the plan), the state over these
+// keys is merged into the state over all earlier keys. So the rounding error of a sum does not grow with their number.
 //
 // A key that a row does not see takes no part in the row's arithmetic. So such a key may hold NaN, and the bits of a
 // row do not depend on the other rows of the block.
-//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
