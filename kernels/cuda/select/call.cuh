@@ -1,4 +1,4 @@
-// What score_kernel and choice_kernel share: their parameters, and the orders of scores. An order is an integer that
+// What the kernels of select share: their parameters, and the orders of scores. An order is an integer that
 // represents a score: a higher score has a higher order.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
