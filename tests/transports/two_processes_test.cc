@@ -41,6 +41,23 @@ struct Peer {
     char tick = 0;
     return read_all(moved, &tick, 1);
   }
+  // For the messages of failed tests: how the process has ended, and what it has written.
+  std::string state() {
+    std::string text = "\nthe other process ";
+    int status = 0;
+    const pid_t ended = waitpid(process, &status, WNOHANG);
+    if (ended == process) process = 0;
+    if (ended == 0) text += "runs";
+    if (ended > 0) text += WIFEXITED(status) ? "exited with " : "was ended by signal ";
+    if (ended > 0) text += std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+    for (const int file : {out, moved}) {
+      fcntl(file, F_SETFL, O_NONBLOCK);
+      char bytes[4096];
+      const ssize_t count = read(file, bytes, sizeof bytes);
+      if (count > 0) text += "\n" + std::string(bytes, static_cast<size_t>(count));
+    }
+    return text;
+  }
   int end(int signal = 0) {
     if (signal != 0) kill(process, signal);
     int status = 0;
@@ -66,7 +83,9 @@ TEST_P(TwoProcesses, PrefillInAnotherProcess) {
   ASSERT_EQ(decode.receive(23, &in), KVC_OK);
   ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
   kvc_transfer_info info;
-  for (info.done = 0; info.done == 0;) ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message;
+  for (info.done = 0; info.done == 0;) {
+    ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message << peer.state();
+  }
   EXPECT_EQ(decode.steps(info.sequence, 6), Engine::expected({}, 23, 6));
   EXPECT_EQ(peer.end(), 0);
 }
@@ -100,7 +119,9 @@ TEST_P(TwoProcesses, AKilledSenderIsNoticed) {
     kvc_transfer_info info;
     ASSERT_EQ(decode.receive(23, &in, 5000), KVC_OK) << decode.error.message;
     ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
-    for (info.tokens = 0; info.tokens < 14;) ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message;
+    for (info.tokens = 0; info.tokens < 14;) {
+      ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message << peer.state();
+    }
     peer.end(SIGKILL);
     kvc_status status = KVC_OK;
     while (status == KVC_OK) status = decode.poll(in, &info);
@@ -119,7 +140,9 @@ TEST_P(TwoProcesses, AKilledSenderIsNoticed) {
   kvc_transfer_info info;
   ASSERT_EQ(decode.receive(23, &in), KVC_OK) << decode.error.message;
   ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
-  for (info.done = 0; info.done == 0;) ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message;
+  for (info.done = 0; info.done == 0;) {
+    ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message << peer.state();
+  }
   EXPECT_EQ(decode.steps(info.sequence, 6), expected);
   EXPECT_EQ(peer.end(), 0);
 }
