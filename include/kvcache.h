@@ -70,8 +70,8 @@
  *             failed call changes nothing, unless the comment of the function says otherwise. A call whose argument n is 0
  *             does nothing. The following errors are possible in any call: NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT
  *             (negative n or capacity), UNSUPPORTED (unknown flag bits, unknown fields that are not zero), DEVICE (stream),
- *             DEVICE_FAILED (the driver of a GPU), OUT_OF_MEMORY, INTERNAL. The comment of a function lists one of these
- *             errors only if the function has further causes for it.
+ *             DEVICE_FAILED (the driver of a GPU), OUT_OF_MEMORY, INTERNAL. The comment of a function may leave out these
+ *             errors. If the function has further causes for one of them, its comment lists the error.
  *   Threads   "Threads: any" in a comment means that any thread may make the call. The library serialises calls that change
  *             the same cache. While kvc_cache_destroy runs, no other call on that cache may run. While kvc_context_destroy
  *             runs, no other call with that context as its argument may run. Otherwise the behaviour is undefined.
@@ -89,8 +89,8 @@
  *             make stateless calls (section 10) and use plans (section 11) if no thread was inside a call on the context
  *             during fork(). The child has its own copy of the cache. So each of the two processes ends or aborts its own
  *             open forwards, and releases its own exports. The first compute call of the child starts new worker threads.
- *             Behaviour is undefined for memory that both processes map as shared. Behaviour is also undefined in children
- *             of clone() or _Fork(), because clone() and _Fork() run no fork handlers.
+ *             Behaviour is undefined if a call uses memory that both processes map as shared. It is also undefined in
+ *             children of clone() or _Fork(), because clone() and _Fork() run no fork handlers.
  *   NULL      A pointer argument must not be NULL unless it is marked "nullable". The words after "nullable:" say what NULL
  *             means.
  *   Else 0    "FLAG: meaning. Else 0" means that the field must be 0 without the flag. A kind of layer or group may stand
@@ -211,15 +211,16 @@ enum kvc_status_code {
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
                                  kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* the tables of a kvc_plan are not those of the requested kvc_plan_build. Or it has no
-                                 tables, because no build was made or the last failed. Or no forward is open in the graph */
+  KVC_ERROR_STALE = 205,      /* the tables of a kvc_plan are not those of the build that the call names. Or the plan has
+                                 no tables, because no build was made or the last one failed. Or no forward is open in the
+                                 graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type was found */
   KVC_ERROR_DEVICE_FAILED = 301,      /* the driver reported an error. The message names the error and the call */
   /* Data and I/O. */
-  KVC_ERROR_IO = 400,      /* an operation on a file, tier or transport failed, or a callback that writes or reads reported a
-                              failure. The message says why */
+  KVC_ERROR_IO = 400,      /* an operation on a file, tier or transport failed, or a write or read callback of the caller
+                              reported a failure. The message says why */
   KVC_ERROR_CORRUPT = 401, /* stored bytes are damaged or cut off, or were not written by this library */
   KVC_ERROR_LAYOUT = 402,  /* stored bytes are undamaged, but belong to another model, dtype or layout. The message has
                               both layouts */
@@ -338,8 +339,8 @@ static inline void kvc_context_config_init(kvc_context_config *config) {
  *   context  returned; released by kvc_context_destroy
  * This call starts no thread. The first compute call that is large enough starts the worker threads.
  * Errors: INVALID_ARGUMENT, UNSUPPORTED (simd, flags, reserved), DEVICE_FAILED, OUT_OF_MEMORY, DEVICE_UNAVAILABLE (no such
- * file, another version of the backend's table, no driver, no device, or a device that the backend was not built for; the
- * message says which).
+ * file, a file for another version of kvcache_backend.h, no driver, no device, or a device that the backend was not built
+ * for; the message says which).
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_context_create(const kvc_context_config *config, kvc_context **context, kvc_error *error);
 
@@ -437,8 +438,8 @@ static inline void kvc_rope_scaling_init(kvc_rope_scaling *scaling) {
 enum kvc_layer_flags {
   KVC_LAYER_ROPE_INTERLEAVED = 1, /* pair i of rotated dims is (2i, 2i+1), as in GPT-J. Without this flag, pair i is
                                      (i, i + rope_dim/2), as in GPT-NeoX */
-  /* The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens
-   * by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. The
+  /* The layer stores K and no V. Its keys are index keys: by them, kvc_forward_select chooses the tokens to which queries
+   * attend in other layers. No query attends to index keys. The layer may be in any group that is neither recurrent nor cross. The
    * index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim must be 0.
    * v_scales, kv_storage and v_storage must be NULL, and k_storage may be given. rope_mode must not be KVC_ROPE_ON_READ.
    * num_q_heads is the number of index heads */
@@ -476,7 +477,7 @@ typedef struct kvc_layer_config {
                             A quantised type stores an element x as x / scale, rounded to the nearest value of the type (ties
                             to even). If |x / scale| is above the largest finite value of the type, that value is stored,
                             with the sign of x. NaN is stored as NaN if the type has NaN. An element is read as
-                            stored * scale. (uint4 has other rules, as that page says.)
+                            stored * scale. (uint4 has other rules: docs/reference/formats.md.)
                             int8: each row of one token and one head has its own scale, which is stored in the page. The
                             scale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.
                             If amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds
@@ -507,9 +508,10 @@ typedef struct kvc_layer_config {
                                            Give it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.
                                            A storage has the dtype of the layer; for float8 the dtype may also be uint8.
                                            int8, uint4 and float4 layers cannot have a storage of the caller, because only
-                                           the library can lay out the scales in their pages. Row formats with scales after
-                                           the rows of a page: k_storage [>= pages, bytes of a page] uint8, in MLA groups and
-                                           with KVC_LAYER_KEYS_ONLY only */
+                                           the library can lay out the scales in their pages. A row format (kvc_row_format)
+                                           with scales after the rows of a page has k_storage [>= pages, bytes of a page]
+                                           uint8 in MLA groups and with KVC_LAYER_KEYS_ONLY; other layers cannot have a
+                                           storage */
   const float *k_scales; /* float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
   const float *v_scales; /* the same for V. MLA: NULL, because V is part of K */
   int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one scale
@@ -534,30 +536,31 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* How a layer stores its rows (kvc_layer_config.row_format). docs/reference/formats.md has the bytes of each format, and says
- * how views, exports and storage of the caller look. Values other than 0 need the default dtype. In these formats, blocks of
- * neighbouring dims have a scale, which append computes. If one dim of a block is infinite or NaN, the whole block is read as
- * NaN. */
+/* How a layer stores its rows (kvc_layer_config.row_format). docs/reference/formats.md has the bytes of each format, and
+ * says how views, exports and storage of the caller look. A layer with a row_format other than 0 must have the default
+ * dtype. In these formats, blocks of neighbouring dims have a scale, which append computes. If one dim of a block is
+ * infinite or NaN, the whole block is read as NaN. */
 enum kvc_row_format {
   KVC_ROW_FORMAT_DTYPE = 0,      /* all dims have the type kvc_layer_config.dtype */
-  KVC_ROW_FORMAT_FP8_DS_MLA = 1, /* the row of DeepSeek-V3.2, as vLLM ("fp8_ds_mla") and FlashMLA store it. It has 656 bytes: 512
-                                    latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each, then 64 rotary
-                                    dims as bfloat16. For MLA groups with head_dim 576 and latent_dim 512 */
+  KVC_ROW_FORMAT_FP8_DS_MLA = 1, /* the row of DeepSeek-V3.2, as vLLM ("fp8_ds_mla") and FlashMLA store it. It has 656 bytes:
+                                    512 latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each, then 64
+                                    rotary dims as bfloat16. For MLA groups with head_dim 576 and latent_dim 512 */
   KVC_ROW_FORMAT_FP8_DS_V4 = 2,  /* the row of DeepSeek-V4, as vLLM and FlashMLA store it. It has 576 bytes: 448 dims as
-                                    float8_e4m3fn, then 64 rotary dims as bfloat16. After the rows of a page, each row has 8
-                                    bytes: 7 scales of 64 dims each, which are powers of two, and a zero. For MLA groups with
-                                    head_dim 512 and latent_dim 512: V is the whole row */
-  KVC_ROW_FORMAT_MXFP4 = 3,      /* float4_e2m1fn. After the rows of a page, each row has a power of two (float8_e8m0fnu) for
-                                    each 32 dims. Index keys of DeepSeek-V4: 68 bytes for 128 dims */
+                                    float8_e4m3fn, then 64 rotary dims as bfloat16. The rows of a page are followed by 8
+                                    bytes for each row: 7 powers of two, each the scale of 64 dims, and a zero. For MLA
+                                    groups with head_dim 512 and latent_dim 512: V is the whole row */
+  KVC_ROW_FORMAT_MXFP4 = 3,      /* float4_e2m1fn. The rows of a page are followed by the scales of each row: a power of two
+                                    (float8_e8m0fnu) for each 32 dims. Index keys of DeepSeek-V4: 68 bytes for 128 dims */
   KVC_ROW_FORMAT_MXFP8 = 4,      /* the same with float8_e4m3fn. Rows of DeepSeek-V4.1: 528 bytes for 512 dims */
-  KVC_ROW_FORMAT_FP8_BLOCKS = 5, /* float8_e4m3fn. After the rows of a page, each row has a float32 for each 128 dims, which
-                                    append chooses as a power of two. Index keys of DeepSeek-V3.2: 132 bytes for 128 dims */
-  KVC_ROW_FORMAT_NVFP4 = 6,      /* float4_e2m1fn. After the rows of a page, each row has a float8_e4m3fn for each 16 dims.
-                                    Compressed rows of DeepSeek-V4.1: 288 bytes for 512 dims */
-  KVC_ROW_FORMAT_NVFP4_DS_MLA = 7 /* the row of DeepSeek-V3.2 with 352 bytes: 512 latent dims as float4_e2m1fn, then 64 rotary
-                                     dims as float8_e4m3fn without a scale, then 32 float8_e4m3fn, the scales of 16 latent dims
-                                     each. That of block s is byte 8 * (s % 4) + s / 4. For MLA groups with head_dim 576 and
-                                     latent_dim 512 */
+  KVC_ROW_FORMAT_FP8_BLOCKS = 5, /* float8_e4m3fn. The rows of a page are followed by the scales of each row: a float32 for
+                                    each 128 dims, which append chooses as a power of two. Index keys of DeepSeek-V3.2: 132
+                                    bytes for 128 dims */
+  KVC_ROW_FORMAT_NVFP4 = 6,      /* float4_e2m1fn. The rows of a page are followed by the scales of each row: a float8_e4m3fn
+                                    for each 16 dims. Compressed rows of DeepSeek-V4.1: 288 bytes for 512 dims */
+  KVC_ROW_FORMAT_NVFP4_DS_MLA = 7 /* the row of DeepSeek-V3.2 with 352 bytes: 512 latent dims as float4_e2m1fn, then 64
+                                     rotary dims as float8_e4m3fn without a scale, then 32 float8_e4m3fn, the scales of 16
+                                     latent dims each. The scale of block s is byte 320 + 8 * (s % 4) + s / 4 of the row. For
+                                     MLA groups with head_dim 576 and latent_dim 512 */
 };
 
 /* The kind of row of a group says what the group stores for a token. A group also has a visibility (kvc_visibility). Every
@@ -610,8 +613,8 @@ enum kvc_visibility {
  * When tokens are dropped, their rows are dropped too. A dropped row closes again when a later step appends its tokens
  * again. Then the caller must compute the row again from the inputs of the row, such as the keys of single tokens. A layer
  * of a sliding group can store these inputs. The window_tokens of the sliding group is the number of tokens from which one
- * row is computed: r, plus the overlap if rows overlap. With such a group, fork and truncate return EVICTED at a position
- * for which inputs were freed. docs/reference/rows.md has a program.
+ * row is computed: r, or r + o if the row is computed from its r tokens and the o tokens before them. With such a group,
+ * fork and truncate return EVICTED at a position for which inputs were freed. docs/reference/rows.md has a program.
  *
  * A group with compressed rows needs KVC_VISIBLE_ALL. The `row` of the group must be KVC_ROW_KV or KVC_ROW_LATENT. Its
  * layers must have KVC_ROPE_NONE. The cache must have KVC_STORAGE_OWN, and must not have KVC_CACHE_STREAMING. In such a
@@ -635,8 +638,8 @@ typedef struct kvc_group_config {
                              max_draft_states is 0, n is 0. Otherwise n is the smaller of max_draft_states + 1 and
                              max_tree_nodes - 1. In a recurrent group, a sequence takes one page, one more page in an open
                              forward, and one page for each checkpoint. An uncommitted tree takes one page for the state
-                             before the tree (none if it is a checkpoint), and one page for each node whose state is kept,
-                             except the last node */
+                             before the tree, unless this state is a checkpoint. It also takes one page for each node whose
+                             state is kept, except for the last node: the sequence's own page has the state of that node */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -691,8 +694,8 @@ enum kvc_storage {
   KVC_STORAGE_NONE = 1 /* the cache has tables only, for engines with pools and kernels of their own. Sequences, pages and
                           steps work as usual, but the cache stores no K and V. The engine must copy some tokens from page to
                           page: kvc_cache_take_copies returns these copies. append, attend, exports and imports are
-                          UNSUPPORTED. The layer configs give the size of a page, and one layer for each group is enough. The
-                          cache does store recurrent states, so kvc_forward_load_state works */
+                          UNSUPPORTED. The layer configs say how many bytes a page has, and one layer for each group is
+                          enough. The cache does store recurrent states, so kvc_forward_load_state works */
 };
 
 typedef struct kvc_cache_config {
@@ -728,9 +731,9 @@ typedef struct kvc_cache_config {
   int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: the largest number of positions whose
                                      states the index can hold, below 2^31; 0 = max_sequences. A recurrent group whose
                                      num_pages is 0 gets this many pages in addition. Else 0 */
-  const uint8_t *fingerprint;     /* borrowed; nullable: pages of this cache have no keys (section 13), so there are no
-                                     events and no tiers. [32]: identifies the model (weights, quantisation, tokenizer), as
-                                     in kvc_page_keys_args */
+  const uint8_t *fingerprint;     /* borrowed; nullable: pages of this cache have no page keys (section 13), so there are
+                                     no events and no tiers. [32]: identifies the model (weights, quantisation, tokenizer),
+                                     as in kvc_page_keys_args */
   int64_t events_capacity;        /* KVC_CACHE_PREFIX_INDEX and a fingerprint: number of events that the cache keeps until
                                      they are read (section 14), below 2^31; 0 = none. Else 0 */
   int32_t max_draft_states;       /* cache with a recurrent group: the first max_draft_states nodes of an uncommitted tree
@@ -863,9 +866,9 @@ KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t gro
                                  int64_t *count, kvc_error *error);
 
 /* Gives the positions nearest to `position` at which fork and truncate work in every group. If a group has freed the pages
- * of tokens [b, e), all positions up to b work in this group. A position p > b works if the query at p would see none of
- * these tokens. So no position p with b < p < e works, because a query at p would see its own token, which is one of the
- * freed tokens. With a recurrent group, only position 0, checkpoints (kvc_seq_checkpoint) and the end of the sequence work.
+ * of tokens [b, e), all positions up to b work in this group. No position between b and e works. A position p >= e works
+ * if the query at p would see none of these tokens. With a recurrent group, only position 0, checkpoints
+ * (kvc_seq_checkpoint) and the end of the sequence work.
  *   position         0..the sequence's length
  *   before           nullable: the largest working position <= position (0 always works)
  *   after            nullable: the smallest working position >= position; -1 = none
@@ -920,8 +923,8 @@ enum kvc_streaming_flags {
  *   window_tokens  [n]: w, above s, at most 2^30. 0 = the sequence has no streaming window from now on; s must then be 0
  *   flags          KVC_STREAMING_* or 0
  * Errors (nothing changed): UNSUPPORTED (a cache without KVC_CACHE_STREAMING), and with the index of the sequence in
- * error->index: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other values), EVICTED (keys that the next
- * query would see were freed).
+ * error->index: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; s > 0 with w = 0; a value outside of
+ * 0..2^30), EVICTED (keys that the next query would see were freed).
  * Threads: any. The cost grows with the number of pages that the call frees. Since 0.1.
  * From: attention sinks as in StreamingLLM (Xiao et al.). */
 KVC_API kvc_status kvc_seq_set_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences,
@@ -941,8 +944,8 @@ enum kvc_rope_set { KVC_ROPE_SET_SHORT = 0, KVC_ROPE_SET_LONG = 1 };
  * kvc_rope_scaling. A new sequence has the short factors, and a fork has the factors of its parent. Choose the long factors
  * for a sequence that will pass original_max_position. If a layer with longrope rotates on append, call this function before
  * the first token of the sequence is stored. In a cache with such a layer, sequences with different factors never share a
- * page. For layers that rotate on read, the library changes to the long factors in the step that passes
- * original_max_position.
+ * page. For layers that rotate on read, this choice is not needed: in the step that passes original_max_position, the
+ * library changes to the long factors.
  *   sequences  [n]
  *   set        KVC_ROPE_SET_*
  * Errors (nothing changed): STALE_ID, BUSY, INVALID_ARGUMENT (set), ORDER (a sequence is not empty, and a layer with
@@ -988,10 +991,10 @@ typedef struct kvc_batch {
   const int32_t *append_lengths;  /* [num_sequences], number of new tokens of each row, >= 1; an inert row may have 0 */
   int32_t layer_begin;            /* the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer
                                      in this range that stores K and V must be appended before kvc_forward_end. Give a range
-                                     for a pipeline stage, or for a draft that exits early. The layers outside of the range
-                                     then lack the tokens of this forward, until truncate drops these tokens. While a layer
-                                     lacks tokens, ORDER is returned by exports of these tokens, and by forwards whose range
-                                     contains the layer */
+                                     if one cache serves several pipeline stages, or for a draft that computes only the
+                                     first layers. The layers outside of the range then lack the tokens of this forward,
+                                     until truncate drops these tokens. While a layer lacks tokens, ORDER is returned by
+                                     exports of these tokens, and by forwards whose range contains the layer */
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token
                                      trees: see kvc_seq_commit). In a row without a tree, all tokens have KVC_TREE_NONE.
@@ -1064,10 +1067,10 @@ typedef struct kvc_append_args {
                                    attention factor, the caller multiplies cos and sin by the factor. Use the table for
                                    angles that only the caller can compute (M-RoPE, dynamic NTK: docs/reference/rope.md).
                                    Needs KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer */
-  const DLTensor *k_scale; /* with stored bytes in k and v, if pages have scales after their rows: borrowed. int8 and uint4:
-                              [>= T, Hkv] float32, the scale of each row. Row formats: the scales of each row, in the dtype
-                              and shape of an export (kvc_exported.k_scale). Else NULL. (Stored bytes of float8 and float4
-                              have the scales of the layer) */
+  const DLTensor *k_scale; /* NULL, unless k and v are stored bytes of a format with scales after the rows of a page. Then it
+                              is needed, and borrowed. int8 and uint4: [>= T, Hkv] float32, the scale of each row. Row
+                              formats: the scales of each row, in the dtype and shape of an export (kvc_exported.k_scale).
+                              (Stored bytes of float8 and float4 have the scales of the layer) */
   const DLTensor *v_scale; /* the same for v */
 } kvc_append_args;
 
@@ -1151,8 +1154,9 @@ typedef struct kvc_attend_args {
                                included */
   const DLTensor *mask; /* nullable: no mask. Borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost
                            stride 1: an entry [t, j] or [t, head, j] that is 0 hides key j from the query of token t. Tokens
-                           are counted as in q, and keys as in key_bias. A mask cannot show a key that the layer hides. With
-                           NON_CAUSAL, in a layer without window and chunks, only the mask hides keys */
+                           are counted as in q, and keys as in key_bias. A mask cannot show a key that the layer hides.
+                           With NON_CAUSAL, a layer without window and chunks hides no key from a row that has neither a tree
+                           nor a streaming window */
 } kvc_attend_args;
 
 enum {
@@ -1259,14 +1263,14 @@ static inline void kvc_select_args_init(kvc_select_args *args) {
 KVC_API kvc_status kvc_forward_select(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_select_args *args,
                                       kvc_error *error);
 
-/* Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i of the
- * batch had before this forward. For an empty sequence, all elements are the fill value (kvc_state_config). For inert rows
- * of the batch, nothing is written. The call may be repeated.
+/* Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes a state of sequence i of the
+ * batch: the state before this forward, or the state before one of its new tokens (see `token`). For an empty sequence, all
+ * elements are the fill value (kvc_state_config). For inert rows of the batch, nothing is written. The call may be repeated.
  *   layer   a recurrent layer of the forward
  *   state   index of the state tensor, 0..num_states - 1
  *   token   -1: load the state before the first new token of each row. 0..max_draft_states - 1: load the state before the
- *           row's new token with this index. The state before a tree node is the state after the node's parent. An earlier
- *           kvc_forward_store_state of this forward may have stored this state. If a row of the batch lacks this token or
+ *           row's new token with this index. The state before a tree node is the state after the node's parent. This can be
+ *           a state that kvc_forward_store_state stored earlier in this forward. If a row of the batch lacks this token or
  *           this state, the same row of the tensor is not written
  *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype. Each row is compact, and the
  *           stride between rows is free
@@ -1276,9 +1280,10 @@ KVC_API kvc_status kvc_forward_select(kvc_cache *cache, kvc_forward forward, int
 KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
                                           const DLTensor *tensor, kvc_error *error);
 
-/* Copies a state tensor of a recurrent layer into the cache. Row i becomes the state of sequence i of the batch when this
- * forward ends. If the forward is aborted, the sequence keeps its earlier state. Store every state of every recurrent layer
- * in the range before kvc_forward_end. If a state is stored twice, the later call replaces the earlier state.
+/* Copies a state tensor of a recurrent layer into the cache. With token -1, row i becomes the state of sequence i of the
+ * batch when this forward ends. If the forward is aborted, the sequence keeps its earlier state. Store every state of every
+ * recurrent layer in the range before kvc_forward_end. If a state is stored twice, the later call replaces the earlier
+ * state.
  *   token   -1: store the state after the last new token of each row. 0..max_draft_states - 1: store the state after the
  *           row's new token with this index. If a row of the batch lacks this token, or does not keep the state after this
  *           token, the same row of the tensor is not read. A row keeps the state after its last token, and after tree nodes
@@ -1496,8 +1501,8 @@ enum kvc_pool {
   KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv]; MLA: the first latent_dim dims of KVC_POOL_K */
   KVC_POOL_K_SCALE = 3, /* scales of K, float32: [pages, Hkv, page_size] for int8 and uint4; [Hkv] for float8 and float4
                            (ones if the config gives no scales). Row formats with scales after the rows of a page: [pages,
-                           Hkv, page_size, scales of a row] uint8; FP8_BLOCKS float32, and for 128 dims [pages, Hkv,
-                           page_size] */
+                           Hkv, page_size, scales of a row] uint8. FP8_BLOCKS has float32 instead, and no last dim if a row
+                           has one scale (128 dims) */
   KVC_POOL_V_SCALE = 4  /* scales of V, in the same shapes */
 };
 enum kvc_pool_flags {
@@ -1552,7 +1557,8 @@ typedef struct kvc_exported {
   DLManagedTensorVersioned *v;       /* [tokens, Hkv, Dv], with a dtype as k */
   DLManagedTensorVersioned *k_scale; /* scales of k, float32: [tokens, Hkv] for int8 and uint4; [Hkv] for float8 and
                                         float4. Row formats with scales after the rows of a page: [tokens, Hkv, scales of a
-                                        row] uint8; FP8_BLOCKS float32, and for 128 dims [tokens, Hkv] */
+                                        row] uint8. FP8_BLOCKS has float32 instead, and no last dim if a row has one scale
+                                        (128 dims) */
   DLManagedTensorVersioned *v_scale; /* scales of v, in the same shapes */
 } kvc_exported;
 
@@ -1565,8 +1571,9 @@ static inline void kvc_exported_init(kvc_exported *exported) {
 /* Copies K and V of one layer of one sequence into dense tensors. The copies are as stored: rotated, rounded or quantised.
  *   exported  filled; its tensors are returned, 256-byte aligned
  *   stream    as kvc_seq_fork
- * Other calls on the cache can run during the copy, and the pages of the sequence stay allocated meanwhile. If page ids must
- * be equal on all ranks, make no other call that changes the cache until this call has returned.
+ * Other calls on the cache can run during the copy, and the pages of the sequence stay allocated meanwhile. Pages that
+ * another call drops during the copy become free only after the copy. So if page ids must be equal on all ranks, make no
+ * other call that changes the cache until this call has returned.
  * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted tree
  * nodes cannot be exported), ORDER (a forward that stored these tokens did not cover the layer; available is the number of
  * tokens that the layer has), EVICTED (keys of the range were freed), UNSUPPORTED (scales of a layer without scales, a
@@ -1604,8 +1611,8 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
  * Errors: those of kvc_forward_begin; those of kvc_forward_append, with the layer in error->index; UNSUPPORTED with a
- * recurrent group (use a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state), with cross groups alone, and with
- * KVC_STORAGE_NONE. Threads: any. Since 0.1. */
+ * recurrent group (use a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state), in a cache that has only cross
+ * groups, and with KVC_STORAGE_NONE. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
                                   kvc_error *error);
 
@@ -2423,7 +2430,8 @@ KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, 
  * from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index.
  *
  *   Pages     Events name whole pages by their keys (section 13). A salt that is not 0 goes into a key as 8 bytes,
- *             little-endian. Only messages name the adapter and the media of a page. Each group has its own events for a page.
+ *             little-endian. Only messages name the adapter and the media of a page. Each group has its own events for a
+ *             page.
  *             A recurrent group has events only for states at the end of a whole page.
  *   Bytes     Instead of records, a call can write one message in the format of vLLM's consumers: docs/reference/events.md.
  * In a cache whose events_capacity is 0, every call of this section returns UNSUPPORTED. */

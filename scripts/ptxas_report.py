@@ -39,7 +39,7 @@ BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
 
 
 def lower_parts(kernel: str) -> int:
-    """For keys that are rotated on read (turned_parts of attend/mma/plan.h)."""
+    """For keys that are rotated on read (rotated_parts of attend/mma/plan.h)."""
     return 0 if not kernel.endswith("true>") else 1 if "<F16" in kernel else 2
 
 

@@ -102,7 +102,7 @@ KVC_HOST_DEVICE float load_of_block_row(const BlockRow& shape, const unsigned ch
 // largest magnitude / the largest element. If a magnitude is infinite or NaN, the scale is NaN and all elements of the
 // block are stored as 0.
 KVC_HOST_DEVICE float scale_of_magnitude(const BlockRow& shape, uint32_t largest_magnitude_bits) {
-  if (shape.scale_type == ScaleType::kE4m3) return widen(scale_of_block(largest_magnitude_bits));
+  if (shape.scale_type == ScaleType::kE4m3) return to_float(scale_of_block(largest_magnitude_bits));
   if (largest_magnitude_bits >= 0x7f800000u) return float_from_bits(0x7fc00000u);
   const float quotient = float_from_bits(largest_magnitude_bits) / (shape.element == Type::kE2m1 ? 6.0f : 448.0f);
   const uint32_t bits = float_bits(quotient > shape.least ? quotient : shape.least);

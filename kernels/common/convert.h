@@ -96,11 +96,11 @@ KVC_HOST_DEVICE float float_from_bits(uint32_t bits) {
   return x;
 }
 
-KVC_HOST_DEVICE float widen(float x) { return x; }
+KVC_HOST_DEVICE float to_float(float x) { return x; }
 
-KVC_HOST_DEVICE float widen(Bf16 x) { return float_from_bits(static_cast<uint32_t>(x.bits) << 16); }
+KVC_HOST_DEVICE float to_float(Bf16 x) { return float_from_bits(static_cast<uint32_t>(x.bits) << 16); }
 
-KVC_HOST_DEVICE float widen(F16 x) {
+KVC_HOST_DEVICE float to_float(F16 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
   const uint32_t exponent = (x.bits >> 10) & 31u;
   const uint32_t mantissa = x.bits & 0x3ffu;
@@ -110,9 +110,9 @@ KVC_HOST_DEVICE float widen(F16 x) {
   return float_from_bits(sign | float_bits(magnitude));
 }
 
-KVC_HOST_DEVICE float widen(E5m2 x) { return widen(F16{static_cast<uint16_t>(x.bits << 8)}); }
+KVC_HOST_DEVICE float to_float(E5m2 x) { return to_float(F16{static_cast<uint16_t>(x.bits << 8)}); }
 
-KVC_HOST_DEVICE float widen(E4m3 x) {
+KVC_HOST_DEVICE float to_float(E4m3 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x80u) << 24;
   const uint32_t magnitude = x.bits & 0x7fu;
   if (magnitude == 0x7f) return float_from_bits(sign | 0x7fc00000u);
@@ -120,11 +120,11 @@ KVC_HOST_DEVICE float widen(E4m3 x) {
   return float_from_bits(sign | float_bits(static_cast<float>(magnitude) * 0.001953125f));  // 2^-9
 }
 
-KVC_HOST_DEVICE float widen(I8 x) { return static_cast<float>(x.value); }
+KVC_HOST_DEVICE float to_float(I8 x) { return static_cast<float>(x.value); }
 
-KVC_HOST_DEVICE float widen(U4 x) { return static_cast<float>(x.bits); }
+KVC_HOST_DEVICE float to_float(U4 x) { return static_cast<float>(x.bits); }
 
-KVC_HOST_DEVICE float widen(E2m1 x) {
+KVC_HOST_DEVICE float to_float(E2m1 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 8u) << 28, magnitude = x.bits & 7u;
   if (magnitude >= 2) return float_from_bits(sign | ((magnitude << 22) + (126u << 23)));
   return float_from_bits(sign | float_bits(static_cast<float>(magnitude) * 0.5f));
@@ -203,7 +203,7 @@ KVC_HOST_DEVICE void narrow(float x, I8* out) {
 KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
   if (is_packed(type)) {
     const uint8_t bits = static_cast<const unsigned char*>(base)[index / 2] >> (index % 2 * 4) & 15;
-    return type == Type::kU4 ? widen(U4{bits}) : widen(E2m1{bits});
+    return type == Type::kU4 ? to_float(U4{bits}) : to_float(E2m1{bits});
   }
   const unsigned char* bytes = static_cast<const unsigned char*>(base) + index * element_bytes(type);
   if (type == Type::kF32) {
@@ -211,13 +211,13 @@ KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
     memcpy(&x, bytes, sizeof x);
     return x;
   }
-  if (type == Type::kE4m3) return widen(E4m3{*bytes});
-  if (type == Type::kE5m2) return widen(E5m2{*bytes});
-  if (type == Type::kI8) return widen(I8{static_cast<int8_t>(*bytes)});
+  if (type == Type::kE4m3) return to_float(E4m3{*bytes});
+  if (type == Type::kE5m2) return to_float(E5m2{*bytes});
+  if (type == Type::kI8) return to_float(I8{static_cast<int8_t>(*bytes)});
   uint16_t bits;
   memcpy(&bits, bytes, sizeof bits);
-  if (type == Type::kF16) return widen(F16{bits});
-  return widen(Bf16{bits});
+  if (type == Type::kF16) return to_float(F16{bits});
+  return to_float(Bf16{bits});
 }
 
 template <class T>

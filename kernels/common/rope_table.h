@@ -13,7 +13,8 @@
 
 namespace kvc::kernels {
 
-// Returns the entry (level, digit) of a table: cos and sin as [2, half]. half: rope_dim / 2.
+// Returns the entry (level, digit) of a table: cos and sin of digit * RADIX^level * f(i) for each pair i, as [2, half].
+// In level 0 they are multiplied by the attention factor. half: rope_dim / 2.
 KVC_HOST_DEVICE const double* rope_entry(const double* table, int32_t half, int32_t level, int32_t digit) {
   return table + (static_cast<int64_t>(level) * KVC_BACKEND_ROPE_RADIX + digit) * 2 * half;
 }

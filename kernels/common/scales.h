@@ -91,7 +91,7 @@ KVC_HOST_DEVICE uint32_t nibble_of(float x, const NibbleScale& scale) {
 // ---- float4: an element is read as stored * scale of its block * scale of the head ------------------
 
 // Returns a block's scale from its stored byte. The sign bit is ignored.
-KVC_HOST_DEVICE float block_scale(unsigned char bits) { return widen(E4m3{static_cast<uint8_t>(bits & 0x7f)}); }
+KVC_HOST_DEVICE float block_scale(unsigned char bits) { return to_float(E4m3{static_cast<uint8_t>(bits & 0x7f)}); }
 
 // Returns the scale of a block. Before that, each element of the block is divided by the scale of the head.
 // largest_magnitude_bits: the largest magnitude of these quotients, as float32 bits. The scale is a sixth of this
@@ -107,7 +107,7 @@ KVC_HOST_DEVICE E4m3 scale_of_block(uint32_t largest_magnitude_bits) {
 // Returns how a quotient is stored in a block with that scale: as 0 if the scale is NaN.
 KVC_HOST_DEVICE E2m1 element_of_block(float quotient, E4m3 scale) {
   E2m1 element = {0};
-  if (scale.bits != kNanScale) narrow(quotient / widen(scale), &element);
+  if (scale.bits != kNanScale) narrow(quotient / to_float(scale), &element);
   return element;
 }
 

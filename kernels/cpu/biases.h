@@ -1,5 +1,6 @@
-// Applies the biases and the mask of a call to a block or panel of keys. This code is compiled once, for all SIMD
-// targets. Kernels call it after the other score options, and only if the call has a bias or a mask.
+// Applies the biases and the mask of a call to a block of keys (of a decode kernel) or to a panel of keys (of a panel
+// kernel: attend/panel_pack.h). This code is compiled once, for all SIMD targets. Kernels call it after the other score
+// options, and only if the call has a bias or a mask.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

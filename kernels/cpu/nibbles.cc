@@ -165,7 +165,7 @@ void quantise_blocks(const float* row, int32_t n, float head_scale, unsigned cha
       memset(elements, 0, kBlockDims / 2);
       continue;
     }
-    const Floats divisor = all(widen(scale));
+    const Floats divisor = all(to_float(scale));
     for (int32_t i = 0; i < kBlockDims / 4; ++i) store_pairs(float4_of(quotients[i] / divisor), elements + 2 * i);
   }
 }

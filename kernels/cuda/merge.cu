@@ -42,7 +42,7 @@ struct alignas(8) HalfFour {
   }
   uint16_t x[4];
   __device__ __forceinline__ float value(Type type, int k) const {
-    return type == Type::kF16 ? widen(F16{x[k]}) : widen(Bf16{x[k]});
+    return type == Type::kF16 ? to_float(F16{x[k]}) : to_float(Bf16{x[k]});
   }
 };
 struct One {

@@ -135,8 +135,8 @@ __device__ __forceinline__ void take_part(float (&x)[8], uint32_t (&words)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     words[j] = pack(Bf16{}, x[j * 2], x[j * 2 + 1]);
-    const float low = widen(Bf16{static_cast<uint16_t>(words[j])}),
-                high = widen(Bf16{static_cast<uint16_t>(words[j] >> 16)});
+    const float low = to_float(Bf16{static_cast<uint16_t>(words[j])}),
+                high = to_float(Bf16{static_cast<uint16_t>(words[j] >> 16)});
     x[j * 2] = fabsf(low) < INFINITY ? x[j * 2] - low : 0.0f;
     x[j * 2 + 1] = fabsf(high) < INFINITY ? x[j * 2 + 1] - high : 0.0f;
   }

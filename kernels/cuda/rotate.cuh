@@ -37,7 +37,7 @@ __device__ __forceinline__ bool is_rotated(const kvc_backend_layer& layer, int32
   return d >= layer.rope_offset && d < layer.rope_offset + layer.rope_dim;
 }
 
-__device__ __forceinline__ float turned(const Pair& pair, float a, float b, float cos, float sin) {
+__device__ __forceinline__ float rotated_dim(const Pair& pair, float a, float b, float cos, float sin) {
   return pair.is_second ? b * cos + a * sin : a * cos - b * sin;
 }
 

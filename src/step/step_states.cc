@@ -49,7 +49,8 @@ Status Step::copy_state(int32_t layer, int32_t state, int32_t token, const DLTen
   return run(Status::from(copied, error));
 }
 
-// Returns the bits (as in LayerCalls) of the last token of each row.
+// Returns which tokens are the last of a row, as bits of LayerCalls: bit i stands for token i of a row. kLast stands
+// for a token after which no draft state is kept. Padding rows have no bit.
 uint64_t Step::last_tokens() const noexcept {
   uint64_t tokens = 0;
   for (int32_t row = 0; row < forward_->num_rows; ++row) {

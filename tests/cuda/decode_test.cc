@@ -33,14 +33,14 @@ TEST(DecodePlan, WhatTheKernelComputes) {
 }
 
 TEST(DecodePlan, RareOptionsAreLeftToOtherKernels) {
-  Call fold, turned, softcap, alibi;
+  Call fold, rotated, softcap, alibi;
   fold.plan.fold_keys = 1024;
   EXPECT_EQ(why(fold), "states are folded");
   const double table = 0.0;
-  turned.args.key_tables = &table;
-  EXPECT_EQ(why(turned), "");  // no dim is rotated
-  turned.layer.rope_dim = 64;
-  EXPECT_EQ(why(turned), "keys are rotated on read");
+  rotated.args.key_tables = &table;
+  EXPECT_EQ(why(rotated), "");  // no dim is rotated
+  rotated.layer.rope_dim = 64;
+  EXPECT_EQ(why(rotated), "keys are rotated on read");
   softcap.args.softcap = 20.0;
   EXPECT_EQ(why(softcap), "scores have options");
   const float slope = 0.5f;
@@ -103,10 +103,11 @@ TEST(DecodeBytes, EveryByteOfE4m3BecomesFloat16) {
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t low, high;
     pairs_of_e4m3(byte | 0x38u << 8 | 0x7fu << 16 | byte << 24, &low, &high);
-    const float expected = widen(E4m3{static_cast<uint8_t>(byte)});
-    const float first = widen(F16{static_cast<uint16_t>(low)}), last = widen(F16{static_cast<uint16_t>(high >> 16)});
-    EXPECT_EQ(widen(F16{static_cast<uint16_t>(low >> 16)}), 1.0f);
-    EXPECT_TRUE(std::isnan(widen(F16{static_cast<uint16_t>(high)})));
+    const float expected = to_float(E4m3{static_cast<uint8_t>(byte)});
+    const float first = to_float(F16{static_cast<uint16_t>(low)}),
+                last = to_float(F16{static_cast<uint16_t>(high >> 16)});
+    EXPECT_EQ(to_float(F16{static_cast<uint16_t>(low >> 16)}), 1.0f);
+    EXPECT_TRUE(std::isnan(to_float(F16{static_cast<uint16_t>(high)})));
     EXPECT_EQ(std::isnan(first), std::isnan(expected)) << byte;
     EXPECT_EQ(std::isnan(last), std::isnan(expected)) << byte;
     if (std::isnan(expected)) continue;

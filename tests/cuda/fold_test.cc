@@ -236,7 +236,7 @@ TEST(MmaFold, NumbersAreThoseOfTheSimpleKernel) {
 
 // Keys that are rotated on read, in both layouts of pairs: some dims or all, and offsets that are not at the start of a
 // chunk.
-TEST(MmaTurned, NumbersAreThoseOfTheSimpleKernel) {
+TEST(MmaRotated, NumbersAreThoseOfTheSimpleKernel) {
   const Rope ropes[] = {{64, 0, false}, {32, 0, true}, {34, 3, false}, {6, 57, true}, {16, 16, false}, {2, 62, false}};
   for (const Rope& rope : ropes) {
     for (Type stored : {Type::kBf16, Type::kI8}) {
@@ -258,7 +258,7 @@ TEST(MmaTurned, NumbersAreThoseOfTheSimpleKernel) {
 }
 
 // An infinite key gives infinite scores, or NaN where infinities cancel. Its lower parts make nothing else NaN.
-TEST(MmaTurned, InfiniteKeys) {
+TEST(MmaRotated, InfiniteKeys) {
   const Rope rope = {64, 0, false};
   Folding fast(Type::kBf16, 64, nullptr, rope), simple(Type::kBf16, 64, "sm_90_simple", rope);
   for (Folding* folding : {&fast, &simple}) folding->set_key(37, 5, 7, INFINITY);

@@ -136,17 +136,18 @@ TEST(Mma, CopiesArriveWithTheirGroup) {
 
 // Every byte of the 8-bit types is converted as convert.h does it, to both 16-bit types.
 template <class T>
-void check_widened(Type stored, int byte) {
+void check_dequantised(Type stored, int byte) {
   const uint8_t bits = static_cast<uint8_t>(byte);
-  const float exact = stored == Type::kE4m3   ? widen(E4m3{bits})
-                      : stored == Type::kE5m2 ? widen(E5m2{bits})
+  const float exact = stored == Type::kE4m3   ? to_float(E4m3{bits})
+                      : stored == Type::kE5m2 ? to_float(E5m2{bits})
                                               : static_cast<float>(static_cast<int8_t>(bits));
   const uint32_t other = stored == Type::kI8 ? 0x85u : 0x05u;
   for (int place = 0; place < 4; ++place) {
     const uint32_t four = (other * 0x01010101u & ~(0xffu << (8 * place))) | static_cast<uint32_t>(byte) << (8 * place);
-    const uint32_t odd = odd_bytes(stored, four), pair = widen_pair(T{}, stored, spread(four, place / 2), odd != 0);
+    const uint32_t odd = odd_bytes(stored, four),
+                   pair = dequantise_pair(T{}, stored, spread(four, place / 2), odd != 0);
     ASSERT_EQ(odd, std::isfinite(exact) ? 0 : 0x80u << (8 * place)) << byte;
-    const float x = widen(T{static_cast<uint16_t>(pair >> (place % 2 * 16))});
+    const float x = to_float(T{static_cast<uint16_t>(pair >> (place % 2 * 16))});
     if (std::isnan(exact)) {
       ASSERT_TRUE(std::isnan(x)) << byte;
     } else {
@@ -155,11 +156,11 @@ void check_widened(Type stored, int byte) {
   }
 }
 
-TEST(Mma, EightBitsAreWidenedExactly) {
+TEST(Mma, EightBitsAreDequantisedExactly) {
   for (Type stored : {Type::kE4m3, Type::kE5m2, Type::kI8}) {
     for (int byte = 0; byte < 256; ++byte) {
-      check_widened<F16>(stored, byte);
-      check_widened<Bf16>(stored, byte);
+      check_dequantised<F16>(stored, byte);
+      check_dequantised<Bf16>(stored, byte);
     }
   }
 }
@@ -196,13 +197,13 @@ TEST(MmaPlan, WhatOfLatentRowsTensorCoresCompute) {
 
 TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   const double table = 0.0;
-  Call turned = latent_call(Type::kBf16, Type::kBf16, 80, 64);
-  turned.args.key_tables = &table;
-  turned.layer.rope_dim = 16;
-  turned.layer.rope_offset = 64;
-  EXPECT_EQ(turned.why(), "");
-  turned.layer.rope_offset = 62;
-  EXPECT_EQ(turned.why(), "dims of V are rotated where they are K's");
+  Call rotated = latent_call(Type::kBf16, Type::kBf16, 80, 64);
+  rotated.args.key_tables = &table;
+  rotated.layer.rope_dim = 16;
+  rotated.layer.rope_offset = 64;
+  EXPECT_EQ(rotated.why(), "");
+  rotated.layer.rope_offset = 62;
+  EXPECT_EQ(rotated.why(), "dims of V are rotated where they are K's");
   Call fold;
   fold.plan.fold_keys = 1024;
   EXPECT_EQ(fold.why(), "");
@@ -244,9 +245,9 @@ TEST(MmaPlan, RowsOfFewBits) {
     EXPECT_EQ(raw_row_bytes(stored_type(ds_mla.layer), 576), 656);
   }
   const double table = 0.0;
-  Call turned(Type::kBf16, Type::kU4);
-  turned.args.key_tables = &table;
-  EXPECT_EQ(turned.why(), "keys are rotated twice on read");
+  Call rotated(Type::kBf16, Type::kU4);
+  rotated.args.key_tables = &table;
+  EXPECT_EQ(rotated.why(), "keys are rotated twice on read");
 }
 
 TEST(MmaPlan, WhatTheKernelOfManyRowsComputes) {
@@ -266,9 +267,9 @@ TEST(MmaPlan, WhatTheKernelOfManyRowsComputes) {
   EXPECT_EQ(why(latent_call(Type::kF16, Type::kF16, 128, 128)), "rows are latent");
   const double table = 0.0;
   const float value = 0.0f;
-  Call turned, folds, capped, sloped, scaled, listed;
-  turned.args.key_tables = &table;
-  EXPECT_EQ(why(turned), "keys are rotated on read");
+  Call rotated, folds, capped, sloped, scaled, listed;
+  rotated.args.key_tables = &table;
+  EXPECT_EQ(why(rotated), "keys are rotated on read");
   folds.plan.fold_keys = 1024;
   EXPECT_EQ(why(folds), "the cache is deterministic");
   capped.args.softcap = 5.0;

@@ -123,7 +123,7 @@ struct QueryCall : LatentCall {
   kvc_backend_tables tables = {};
   kvc_backend_item items[kRows] = {};
 
-  QueryCall(bool parted, bool turned, int shift, bool negative) : LatentCall(kHeads) {
+  QueryCall(bool parted, bool rotated, int shift, bool negative) : LatentCall(kHeads) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     const auto fill = [&](size_t count, std::vector<uint16_t>* memory) {
@@ -152,7 +152,7 @@ struct QueryCall : LatentCall {
     if (parted) args.qv = {qv + shift, kHeads * 512, 512, type, 0};
     args.qv_row_stride = 24;
     for (int i = 0; i < kRows * kRope; ++i) cos_sin.push_back(i % kRope < kRope / 2 ? 0.6f : 0.8f);
-    args.cos_sin = turned ? cos_sin.data() : nullptr;
+    args.cos_sin = rotated ? cos_sin.data() : nullptr;
     out.assign(kRows * kHeads * 512, -1.0f);
     args.out = {out.data(), kHeads * 512, 512, dtype(Type::kF32), 0};
     for (int i = 0; i < 32; ++i) nodes.push_back(i);
@@ -186,16 +186,16 @@ struct QueryCall : LatentCall {
 };
 
 // The same call, computed by mma.sync.
-TEST(WgmmaLatent, QueriesInPartsTurnedAndNotAligned) {
+TEST(WgmmaLatent, QueriesInPartsRotatedAndNotAligned) {
   std::vector<float> plain;
-  for (const bool turned : {false, true}) {
+  for (const bool rotated : {false, true}) {
     for (const bool parted : {false, true}) {
       for (const int shift : {0, 1}) {
-        QueryCall call(parted, turned, shift, parted);
+        QueryCall call(parted, rotated, shift, parted);
         const std::vector<float> other = call.attend_by("sm_90_mma", false), own = call.attend_by("sm_90", true);
-        for (size_t i = 0; i < own.size(); ++i) ASSERT_NEAR(own[i], other[i], 6e-3f) << turned << parted << shift << i;
-        if (!turned && !parted && shift == 0) plain = own;
-        if (turned && !parted && shift == 0) {
+        for (size_t i = 0; i < own.size(); ++i) ASSERT_NEAR(own[i], other[i], 6e-3f) << rotated << parted << shift << i;
+        if (!rotated && !parted && shift == 0) plain = own;
+        if (rotated && !parted && shift == 0) {
           EXPECT_NE(own, plain);
         }
       }

@@ -130,14 +130,14 @@ struct ListedScene {
   // The number that kernels multiply.
   double element(int slot, int d) {
     uint16_t* const row = row_of(slot, d);
-    const auto wide = [](uint16_t bits) { return static_cast<double>(widen(Bf16{bits})); };
+    const auto wide = [](uint16_t bits) { return static_cast<double>(to_float(Bf16{bits})); };
     if (!config.packed) return wide(row[config.two_pools ? d % 512 : d]);
     if (d >= 512) return wide(row[264 + d - 512]);
     float scale;
     std::memcpy(&scale, row + 256 + d / 128 * 2, sizeof scale);
     Bf16 rounded;
-    narrow(widen(E4m3{reinterpret_cast<const unsigned char*>(row)[d]}) * scale, &rounded);
-    return static_cast<double>(widen(rounded));
+    narrow(to_float(E4m3{reinterpret_cast<const unsigned char*>(row)[d]}) * scale, &rounded);
+    return static_cast<double>(to_float(rounded));
   }
   // Sets all bits of a row, so all its elements and scales are NaN.
   void poison(int slot) {
@@ -205,7 +205,7 @@ struct ListedScene {
     plan.layer = &layer;
   }
   std::vector<double> expect(int row, int head) {
-    const auto wide = [](uint16_t bits) { return static_cast<double>(widen(Bf16{bits})); };
+    const auto wide = [](uint16_t bits) { return static_cast<double>(to_float(Bf16{bits})); };
     const uint16_t* const query = aligned(&q) + (row * config.heads + head) * 576;
     std::vector<double> wanted(512, 0.0);
     double sum = 0.0;

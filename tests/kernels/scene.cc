@@ -331,7 +331,7 @@ void Scene::store() {
       if (needed(row, key)) store_key(row, key);
     }
   }
-  turn_keys();
+  rotate_keys();
   const int bytes = bytes_of(config_.q);
   for (int t = 0; t < num_tokens_; ++t) {
     for (int h = 0; h < config_.q_heads; ++h) {

@@ -153,7 +153,7 @@ class Scene {
   void store_key(int row, int position);
   void store_row(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int64_t page, int head, int64_t slot,
                  float* values, int dims);
-  void turn_keys();
+  void rotate_keys();
   Kind rounding_of_p() const;
   float value_scale(int row, int key, int head) const;  // of int8
   float rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const;
@@ -168,7 +168,7 @@ class Scene {
   std::vector<std::vector<int>> pages_;                  // [row][page index]
   std::vector<std::vector<float>> k_values_, v_values_;  // [row]: [kv_length][heads][dims]
   std::vector<Expected> expected_;                       // [token * q_heads + head], filled by check, dropped by store
-  std::vector<std::vector<float>> turned_k_values_;      // the same rotated, if on_read
+  std::vector<std::vector<float>> rotated_k_values_;     // the same rotated, if on_read
   std::vector<double> key_table_;
   std::vector<float> q_values_, cos_sin_, cos_sin_sinks_, lse_, partials_, slopes_, sinks_;
   std::vector<float> rel_bias_, key_bias_;

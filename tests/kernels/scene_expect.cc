@@ -82,8 +82,8 @@ float Scene::rotated_q(int token, int head, int dim, const std::vector<float>& c
 }
 
 // The keys as attention sees them: products and sums in float32, each rounded.
-void Scene::turn_keys() {
-  turned_k_values_ = k_values_;
+void Scene::rotate_keys() {
+  rotated_k_values_ = k_values_;
   if (!config_.on_read) return;
   const int rope_dim = layer_.rope_dim, half = rope_dim / 2;
   for (size_t r = 0; r < k_values_.size(); ++r) {
@@ -92,7 +92,7 @@ void Scene::turn_keys() {
         const double angle = key_position(static_cast<int>(r), key) * std::pow(10.0, -2.0 * i / rope_dim);
         const volatile float c = static_cast<float>(std::cos(angle)), s = static_cast<float>(std::sin(angle));
         for (int h = 0; h < config_.kv_heads; ++h) {
-          float* x = &turned_k_values_[r][(static_cast<size_t>(key) * config_.kv_heads + h) * config_.head_dim] +
+          float* x = &rotated_k_values_[r][(static_cast<size_t>(key) * config_.kv_heads + h) * config_.head_dim] +
                      layer_.rope_offset;
           const volatile float xc = x[i] * c, ys = x[half + i] * s, yc = x[half + i] * c, xs = x[i] * s;
           x[i] = xc - ys;
@@ -117,7 +117,8 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
   for (int key = 0; key < kv_lengths_[row]; ++key) {
     if (!sees(token, key) || !unmasked(token, kv_head, key)) continue;
     const bool sink = r.stream_window > 0 && key_position(row, key) < r.stream_sinks;
-    const float* k = &turned_k_values_[row][(static_cast<size_t>(key) * config_.kv_heads + kv_head) * config_.head_dim];
+    const float* k =
+        &rotated_k_values_[row][(static_cast<size_t>(key) * config_.kv_heads + kv_head) * config_.head_dim];
     double exact = 0.0;
     float naive = 0.0f;
     for (int d = 0; d < config_.head_dim; ++d) {

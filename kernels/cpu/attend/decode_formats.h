@@ -35,7 +35,7 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
                                                  const ListedQuery* listed, Scratch* scratch) {
   View view = make_view(args, item, listed, scratch);
   view.staged = true;
-  decode_item<Widened<float>, 0>(view);
+  decode_item<Converted<float>, 0>(view);
 }
 
 // Returns an entry with the decode kernel for one format. The base target provides all other fields.

@@ -293,7 +293,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     KeyBlock* block = &blocks[current % 4];
     if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, end - begin);
     if (has_bias_keys(view)) fill_bias_keys(view, begin, end - begin);
-    if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
+    if (view.key_table != nullptr) rotate_keys(view, *block, &coarse_of);
     const bool whole = end - begin == kKeyBlock && begin >= common.begin && end <= common.end;
     for (int32_t h = 0; h < num_heads; ++h) {
       KeyScales& scales = both_scales[step++ % 2];

@@ -113,7 +113,7 @@ KVC_INLINE bool begins_line(int chunk) {
 
 // Prefetches vector `chunk` of a row if a cache line begins there.
 template <class Format>
-KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
+KVC_INLINE void prefetch_line(const unsigned char* row, int chunk) {
   if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 

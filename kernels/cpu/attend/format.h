@@ -1,6 +1,6 @@
-// A format says how stored elements take part in arithmetic. `Widened<T>` converts them to float32 and accepts any type
-// of q. BfDots (simd/avx512_bf16.h) uses the CPU's bf16 dot product. This instruction multiplies two dims of q by two
-// dims of K, or P of two keys by V of these keys.
+// A format says how stored elements take part in arithmetic. `Converted<T>` converts them to float32 and accepts any
+// type of q. BfDots (simd/avx512_bf16.h) uses the CPU's bf16 dot product. This instruction multiplies two dims of q by
+// two dims of K, or P of two keys by V of these keys.
 //
 // A format defines these constants:
 //   kStep, kVecBytes  number of elements, and of bytes, in a vector load
@@ -31,7 +31,7 @@
 namespace kvc::kernels::KVC_TARGET {
 
 template <class T>
-struct Widened {
+struct Converted {
   struct Registers {};  // an object of this type exists while the panel kernel runs; only AMX uses it
   using Vec = F32;      // the operand of a product
   using Raw = Vec;      // the result of a load
@@ -75,15 +75,15 @@ struct Widened {
 };
 
 // bf16 in the decode kernel. A load has 2 * kLanes elements, two in each lane. A shift gives the lower element of each
-// lane, and a mask gives the upper element. `Widened` would need a conversion and a shift for each vector. In q and o,
-// one vector holds the even dims of a load, and the next vector holds its odd dims.
-struct SplitBf16 : Widened<Bf16> {
+// lane, and a mask gives the upper element. `Converted` would need a conversion and a shift for each vector. In q and
+// o, one vector holds the even dims of a load, and the next vector holds its odd dims.
+struct SplitBf16 : Converted<Bf16> {
   using Raw = HalfPairs;
   static constexpr int kParts = 2, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 4 * kLanes;
 
   KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return load_pairs(p); }
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) { return load_pairs_first(p, n); }
-  KVC_INLINE_MEMBER F32 part(Raw v, int i) { return i == 0 ? widen_lower(v) : widen_upper(v); }
+  KVC_INLINE_MEMBER F32 part(Raw v, int i) { return i == 0 ? convert_lower(v) : convert_upper(v); }
   KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {
     for (int i = 0; i < kLanes; ++i) {
       ordered[i] = q[2 * i];
@@ -91,8 +91,8 @@ struct SplitBf16 : Widened<Bf16> {
     }
   }
   KVC_INLINE_MEMBER void spread(Raw v, Raw, F32* out) {
-    out[0] = widen_lower(v);
-    out[1] = widen_upper(v);
+    out[0] = convert_lower(v);
+    out[1] = convert_upper(v);
   }
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     for (int d = 0; d < dims; d += kStep) {
@@ -106,7 +106,7 @@ struct SplitBf16 : Widened<Bf16> {
 
 // float8 in the decode kernel. A load gives two vectors, because they share most of their conversion.
 template <class T>
-struct Doubled : Widened<T> {
+struct Doubled : Converted<T> {
   struct Raw {
     F32 parts[2];
   };
@@ -131,7 +131,7 @@ struct Doubled : Widened<T> {
 
 // Block rows (kernels/common/block_row.h) in the panel kernel. A load has kStep dims of one block, or of the dims after
 // the last block.
-struct Blocks : Widened<float> {
+struct Blocks : Converted<float> {
   static constexpr int kVecBytes = kLanes;  // of elements of 8 bits
   static constexpr int kDecodeRows = 15;
   static constexpr bool kWholeRows = true;
@@ -172,15 +172,15 @@ struct DecodeFormatOf {
   using Type = Format;
 };
 template <>
-struct DecodeFormatOf<Widened<Bf16>> {
+struct DecodeFormatOf<Converted<Bf16>> {
   using Type = SplitBf16;
 };
 template <>
-struct DecodeFormatOf<Widened<E4m3>> {
+struct DecodeFormatOf<Converted<E4m3>> {
   using Type = Doubled<E4m3>;
 };
 template <>
-struct DecodeFormatOf<Widened<E5m2>> {
+struct DecodeFormatOf<Converted<E5m2>> {
   using Type = Doubled<E5m2>;
 };
 
@@ -191,12 +191,12 @@ struct PanelFormatOf {
   using Type = Format;
 };
 template <class T>
-struct PanelFormatOf<Widened<T>> {
-  using Type = Widened<float>;
+struct PanelFormatOf<Converted<T>> {
+  using Type = Converted<float>;
 };
 template <>
 struct PanelFormatOf<Blocks> {
-  using Type = Widened<float>;
+  using Type = Converted<float>;
 };
 
 }  // namespace kvc::kernels::KVC_TARGET

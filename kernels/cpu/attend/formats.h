@@ -37,14 +37,14 @@ static consteval AttendFormat block_row_kernels() {
 [[maybe_unused]] static consteval AttendFormats converting_formats() {
   AttendFormats formats;
   for (auto& of_q : formats.of) {
-    of_q[static_cast<int>(Type::kF32)] = all_kernels<Widened<float>>();
-    of_q[static_cast<int>(Type::kF16)] = all_kernels<Widened<F16>>();
-    of_q[static_cast<int>(Type::kBf16)] = all_kernels<Widened<Bf16>>();
-    of_q[static_cast<int>(Type::kE4m3)] = all_kernels<Widened<E4m3>>();
-    of_q[static_cast<int>(Type::kE5m2)] = all_kernels<Widened<E5m2>>();
-    of_q[static_cast<int>(Type::kI8)] = all_kernels<Widened<I8>>();
-    of_q[static_cast<int>(Type::kU4)] = all_kernels<Widened<float>>();  // rows of 4 bits are staged as float32
-    of_q[static_cast<int>(Type::kE2m1)] = all_kernels<Widened<float>>();
+    of_q[static_cast<int>(Type::kF32)] = all_kernels<Converted<float>>();
+    of_q[static_cast<int>(Type::kF16)] = all_kernels<Converted<F16>>();
+    of_q[static_cast<int>(Type::kBf16)] = all_kernels<Converted<Bf16>>();
+    of_q[static_cast<int>(Type::kE4m3)] = all_kernels<Converted<E4m3>>();
+    of_q[static_cast<int>(Type::kE5m2)] = all_kernels<Converted<E5m2>>();
+    of_q[static_cast<int>(Type::kI8)] = all_kernels<Converted<I8>>();
+    of_q[static_cast<int>(Type::kU4)] = all_kernels<Converted<float>>();  // rows of 4 bits are staged as float32
+    of_q[static_cast<int>(Type::kE2m1)] = all_kernels<Converted<float>>();
     of_q[static_cast<int>(Type::kBlockRow)] = block_row_kernels();
   }
   return formats;

@@ -96,7 +96,7 @@ static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys&
     for (int c = 0; c < chunks + (tail != 0); ++c) {
       F32 block[kLanes];
       KVC_UNROLL for (int i = 0; i < kLanes; ++i) {
-        prefetch_twin<Format>(keys.next.block->k[j + i] + keys.next.k_offset, c);
+        prefetch_line<Format>(keys.next.block->k[j + i] + keys.next.k_offset, c);
         const float* scale = row_scale_of<Format>(view, &keys.now.block->k_scale[j + i], view.layer->k_scales, pass);
         block[i] = Format::as_dwords(
             load_scaled<Format>(view, keys.now.block->k[j + i] + keys.now.k_offset, c, chunks, tail, scale));
@@ -118,8 +118,8 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
     const unsigned char* next = keys.next.block->v[k] + keys.next.v_offset;
     const unsigned char* next_odd = has_odd ? keys.next.block->v[k + 1] + keys.next.v_offset : next;
     for (int c = 0; c < chunks + (tail != 0); ++c) {
-      prefetch_twin<Format>(next, c);
-      if (Format::kPairs) prefetch_twin<Format>(next_odd, c);
+      prefetch_line<Format>(next, c);
+      if (Format::kPairs) prefetch_line<Format>(next_odd, c);
       typename Format::Vec zeros = {}, spread[2];
       const float* scale = row_scale_of<Format>(view, &keys.now.block->v_scale[k], view.layer->v_scales, pass);
       Format::spread(load_scaled<Format>(view, even, c, chunks, tail, scale),
@@ -154,7 +154,7 @@ static void pack_panel(const View& view, const PanelPass& pass, PageCursor* curs
     }
     const HeadBlock behind_it = {next, k_offset, v_offset};
     DecodeKeys rows = {{block, k_offset, v_offset}, behind_it, behind_it, nullptr};
-    if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
+    if (view.key_table != nullptr) rotate_keys(view, *block, &coarse_of);
     if (view.staged) {
       rows = stage_keys(view, rows, pass.head, &staged);
     }

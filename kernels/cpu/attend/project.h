@@ -84,7 +84,7 @@ static void project_rows(const kvc_backend_project* args, int32_t head, int64_t 
                                 args->in_dims,
                                 tile,
                                 kStrip};
-      multiply_columns<Widened<float>, false>(rows - r, (columns + kLanes - 1) / kLanes, product);
+      multiply_columns<Converted<float>, false>(rows - r, (columns + kLanes - 1) / kLanes, product);
       for (int32_t i = r; i < min_of(r + kTileRows, rows); ++i) {
         unsigned char* out =
             const_cast<unsigned char*>(row_of_tensor(args->out, token_begin + i, head)) + column * out_bytes;

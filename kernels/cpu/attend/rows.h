@@ -68,7 +68,7 @@ static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, flo
 }
 
 // Converts a stored row to float32. The caller must multiply the results for E4m3 by kE4m3Unit.
-static void widen_row(Type type, const unsigned char* from, int32_t n, float* to) {
+static void row_to_float(Type type, const unsigned char* from, int32_t n, float* to) {
   unsigned char* target = reinterpret_cast<unsigned char*>(to);
   switch (type) {
     case Type::kE4m3:
@@ -95,7 +95,7 @@ KVC_INLINE const unsigned char* query_row(const kvc_backend_tensor& tensor, int6
 // Loads a row of the caller's q or qv to out[0, n).
 static void load_query_part(const kvc_backend_tensor& tensor, int64_t row_stride, const QueryPlace& place, int32_t head,
                             int32_t n, float* out) {
-  widen_row(type_of(tensor.dtype), query_row(tensor, row_stride, place, head), n, out);
+  row_to_float(type_of(tensor.dtype), query_row(tensor, row_stride, place, head), n, out);
 }
 
 KVC_INLINE void prefetch_row(const unsigned char* row, int32_t bytes) {

@@ -17,7 +17,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 // Computes cos and sin of the keys of a block, in scratch.key_cos_sin. coarse_of: the position / RADIX for which
 // scratch.coarse is valid; -1 at first.
-[[gnu::noinline]] static void turn_keys(const View& view, const KeyBlock& block, int32_t* coarse_of) {
+[[gnu::noinline]] static void rotate_keys(const View& view, const KeyBlock& block, int32_t* coarse_of) {
   Scratch& scratch = *view.scratch;
   const int32_t rope_dim = view.layer->rope_dim, half = rope_dim / 2;
   for (int32_t i = 0; i < block.count; ++i) {
@@ -50,7 +50,7 @@ static void dequantise_block_row(const BlockRow& shape, const unsigned char* fro
     return dequantise_block_row(view.block_row, from, key_scale == nullptr ? nullptr : key_scale + offset, n, row);
   }
   if (type == Type::kE2m1) return dequantise_blocks(from, from + block_scales, n, row);
-  if (key_scale == nullptr) return widen_row(type, from, n, row);
+  if (key_scale == nullptr) return row_to_float(type, from, n, row);
   const float scale = key_scale[offset];
   if (type == Type::kU4) {
     const float zero_point = static_cast<float>(zero_point_of(scale)), own = without_zero_point(scale);
@@ -60,7 +60,7 @@ static void dequantise_block_row(const BlockRow& shape, const unsigned char* fro
     }
     return;
   }
-  widen_row(type, from, n, row);
+  row_to_float(type, from, n, row);
   for (int32_t i = 0; i < n; ++i) row[i] *= scale;
 }
 
@@ -80,7 +80,7 @@ static void dequantise_block_row(const BlockRow& shape, const unsigned char* fro
     prefetch_row(keys.next.block->k[i] + keys.next.k_offset, static_cast<int32_t>(view.layer->k.row_bytes));
     prefetch_row(keys.next.block->v[i] + keys.next.v_offset, static_cast<int32_t>(view.layer->v.row_bytes));
     float* k = scratch.staged_k + i * kMaxHeadDim;
-    if (k_begin > 0) widen_row(type, keys.now.block->v[i] + keys.now.v_offset, k_begin, k);
+    if (k_begin > 0) row_to_float(type, keys.now.block->v[i] + keys.now.v_offset, k_begin, k);
     dequantise_row(view, type, keys.now.block->k[i] + keys.now.k_offset,
                    token_scales ? keys.now.block->k_scale[i] : nullptr, head * scale_head_stride(&view.layer->k_scales),
                    view.k_block_scales, view.head_dim - k_begin, k + k_begin);

@@ -62,14 +62,14 @@ KVC_INLINE F32 exp2(F32 x) {
 
 KVC_INLINE F32 load(const float* p) { return _mm256_loadu_ps(p); }
 KVC_INLINE void store(float* p, F32 v) { _mm256_storeu_ps(p, v); }
-KVC_INLINE F32 widen_halves(F16, __m128i h) { return _mm256_cvtph_ps(h); }
-KVC_INLINE F32 widen_halves(Bf16, __m128i h) {
+KVC_INLINE F32 convert_halves(F16, __m128i h) { return _mm256_cvtph_ps(h); }
+KVC_INLINE F32 convert_halves(Bf16, __m128i h) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 KVC_INLINE F32 load_as(float, const void* p) { return _mm256_loadu_ps(static_cast<const float*>(p)); }
 template <class T>
 KVC_INLINE F32 load_as(T, const void* p) {
-  return widen_halves(T{}, _mm_loadu_si128(static_cast<const __m128i*>(p)));
+  return convert_halves(T{}, _mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
 template <class T>
 KVC_INLINE F32 load_as_first(T, const void* p, int n) {
@@ -106,8 +106,8 @@ KVC_INLINE HalfPairs load_pairs_first(const void* p, int n) {
   memcpy(e, p, static_cast<size_t>(n) * 2);
   return load_pairs(e);
 }
-KVC_INLINE F32 widen_lower(HalfPairs v) { return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)); }
-KVC_INLINE F32 widen_upper(HalfPairs v) {
+KVC_INLINE F32 convert_lower(HalfPairs v) { return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)); }
+KVC_INLINE F32 convert_upper(HalfPairs v) {
   return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(INT32_MIN >> 15)));
 }
 KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
@@ -118,12 +118,12 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 // ---- 8-bit types
 
-KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(b), 8)); }
-KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)); }
+KVC_INLINE F32 dequantise_bytes(E5m2, __m128i b) { return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(b), 8)); }
+KVC_INLINE F32 dequantise_bytes(I8, __m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)); }
 // An E4m3 is converted to a float16 that has the same mantissa, and an exponent that is 8 too small. kE4m3Unit is the
 // missing factor. If all bits except the sign are 1, the result is a NaN.
 static constexpr float kE4m3Unit = 256.0f;
-KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
+KVC_INLINE F32 dequantise_bytes(E4m3, __m128i b) {
   const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(b), 7);
   const __m128i half = _mm_and_si128(shifted, _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
   const __m128i ones = _mm_set1_epi16(0x3f80);
@@ -163,20 +163,22 @@ KVC_INLINE __m128i narrow_to_bytes(I8, F32 v) {
 }
 
 KVC_INLINE F32 load_as(E4m3 t, const void* p) {
-  return widen_bytes(t, _mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  return dequantise_bytes(t, _mm_loadl_epi64(static_cast<const __m128i*>(p)));
 }
 KVC_INLINE F32 load_as(E5m2 t, const void* p) {
-  return widen_bytes(t, _mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  return dequantise_bytes(t, _mm_loadl_epi64(static_cast<const __m128i*>(p)));
 }
-KVC_INLINE F32 load_as(I8 t, const void* p) { return widen_bytes(t, _mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+KVC_INLINE F32 load_as(I8 t, const void* p) {
+  return dequantise_bytes(t, _mm_loadl_epi64(static_cast<const __m128i*>(p)));
+}
 KVC_INLINE __m128i load_first_bytes(const void* p, int n) {
   int64_t bytes = 0;
   memcpy(&bytes, p, static_cast<size_t>(n));
   return _mm_cvtsi64_si128(bytes);
 }
-KVC_INLINE F32 load_as_first(E4m3 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
-KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
-KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
+KVC_INLINE F32 load_as_first(E4m3 t, const void* p, int n) { return dequantise_bytes(t, load_first_bytes(p, n)); }
+KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) { return dequantise_bytes(t, load_first_bytes(p, n)); }
+KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) { return dequantise_bytes(t, load_first_bytes(p, n)); }
 // Stores n elements, 1 <= n <= kLanes.
 template <class T>
 KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
@@ -185,22 +187,22 @@ KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
 }
 
 // load_two_as loads and converts two vectors. All operations except the last conversion work on both vectors at once.
-KVC_INLINE void widen_two_halves(__m256i halves, F32* out) {
+KVC_INLINE void convert_two_halves(__m256i halves, F32* out) {
   out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
   out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
 }
 KVC_INLINE void load_two_as(E5m2, const void* p, F32* out) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
-  widen_two_halves(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8), out);
+  convert_two_halves(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8), out);
 }
-// Converts like widen_bytes. Adding the lowest bit of the mantissa carries into the highest bit of the exponent only
-// for a NaN.
+// Converts like dequantise_bytes. Adding the lowest bit of the mantissa carries into the highest bit of the exponent
+// only for a NaN.
 KVC_INLINE void load_two_as(E4m3, const void* p, F32* out) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
   const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
   const __m256i halves = _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
   const __m256i carried = _mm256_add_epi16(halves, _mm256_set1_epi16(0x0080));
-  widen_two_halves(_mm256_or_si256(halves, _mm256_and_si256(carried, _mm256_set1_epi16(0x4000))), out);
+  convert_two_halves(_mm256_or_si256(halves, _mm256_and_si256(carried, _mm256_set1_epi16(0x4000))), out);
 }
 
 // ---- Across lanes

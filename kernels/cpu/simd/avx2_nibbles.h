@@ -83,7 +83,7 @@ struct TabledNibbles {
     return raw;
   }
   KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) {
-    return i % 2 == 0 ? widen_lower(raw.words[i / 2]) : widen_upper(raw.words[i / 2]);
+    return i % 2 == 0 ? convert_lower(raw.words[i / 2]) : convert_upper(raw.words[i / 2]);
   }
   // Returns the number of the element in a lane of a part. Each half of words[i] has 8 elements, two in each dword.
   KVC_INLINE_MEMBER int element_of(int part, int lane) {
@@ -154,7 +154,7 @@ struct ScaledNibbles : TabledNibbles {
   }
   KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) {
     const HalfPairs words = raw.words[i / 2];
-    return mul(i % 2 == 0 ? widen_lower(words) : widen_upper(words), raw.scales[i / 2]);
+    return mul(i % 2 == 0 ? convert_lower(words) : convert_upper(words), raw.scales[i / 2]);
   }
   KVC_INLINE_MEMBER void spread(const Raw& raw, const Raw&, F32* out) {
     KVC_UNROLL for (int i = 0; i < kParts; ++i) out[i] = part(raw, i);

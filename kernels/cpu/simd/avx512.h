@@ -55,19 +55,19 @@ KVC_INLINE __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n
 KVC_INLINE __mmask32 first_halves(int n) { return static_cast<__mmask32>((uint64_t{1} << n) - 1u); }
 KVC_INLINE F32 load(const float* p) { return _mm512_loadu_ps(p); }
 KVC_INLINE void store(float* p, F32 v) { _mm512_storeu_ps(p, v); }
-KVC_INLINE F32 widen_halves(F16, __m256i h) { return _mm512_cvtph_ps(h); }
-KVC_INLINE F32 widen_halves(Bf16, __m256i h) {
+KVC_INLINE F32 convert_halves(F16, __m256i h) { return _mm512_cvtph_ps(h); }
+KVC_INLINE F32 convert_halves(Bf16, __m256i h) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 KVC_INLINE F32 load_as(float, const void* p) { return _mm512_loadu_ps(p); }
 KVC_INLINE F32 load_as_first(float, const void* p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
 template <class T>
 KVC_INLINE F32 load_as(T, const void* p) {
-  return widen_halves(T{}, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return convert_halves(T{}, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
 }
 template <class T>
 KVC_INLINE F32 load_as_first(T, const void* p, int n) {
-  return widen_halves(T{}, _mm256_maskz_loadu_epi16(first_lanes(n), p));
+  return convert_halves(T{}, _mm256_maskz_loadu_epi16(first_lanes(n), p));
 }
 KVC_INLINE __m256i narrow_to(F16, F32 v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 KVC_INLINE __m256i narrow_to(Bf16, F32 v) {
@@ -92,8 +92,8 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
 using HalfPairs = __m512i;
 KVC_INLINE HalfPairs load_pairs(const void* p) { return _mm512_loadu_si512(p); }
 KVC_INLINE HalfPairs load_pairs_first(const void* p, int n) { return _mm512_maskz_loadu_epi16(first_halves(n), p); }
-KVC_INLINE F32 widen_lower(HalfPairs v) { return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)); }
-KVC_INLINE F32 widen_upper(HalfPairs v) {
+KVC_INLINE F32 convert_lower(HalfPairs v) { return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)); }
+KVC_INLINE F32 convert_upper(HalfPairs v) {
   return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(INT32_MIN >> 15)));
 }
 KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
@@ -112,27 +112,27 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 // because the carry of the addition reaches bit 14 only for NaN.
 static constexpr float kE4m3Unit = 256.0f;
 static constexpr int kXorMasked = 0x78;  // a ^ (b & c)
-KVC_INLINE __m256i widen_to_halves(E5m2, __m128i b) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8); }
-KVC_INLINE __m512i widen_to_halves(E5m2, __m256i b) { return _mm512_slli_epi16(_mm512_cvtepu8_epi16(b), 8); }
-KVC_INLINE __m256i widen_to_halves(E4m3, __m128i b) {
+KVC_INLINE __m256i dequantise_to_halves(E5m2, __m128i b) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8); }
+KVC_INLINE __m512i dequantise_to_halves(E5m2, __m256i b) { return _mm512_slli_epi16(_mm512_cvtepu8_epi16(b), 8); }
+KVC_INLINE __m256i dequantise_to_halves(E4m3, __m128i b) {
   const __m256i bits = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
   const __m256i carried = _mm256_add_epi16(bits, _mm256_set1_epi16(0x80));
   return _mm256_ternarylogic_epi32(bits, carried, _mm256_set1_epi16(0x4000), kXorMasked);
 }
-KVC_INLINE __m512i widen_to_halves(E4m3, __m256i b) {
+KVC_INLINE __m512i dequantise_to_halves(E4m3, __m256i b) {
   const __m512i bits = _mm512_slli_epi16(_mm512_cvtepi8_epi16(b), 7);
   const __m512i carried = _mm512_add_epi16(bits, _mm512_set1_epi16(0x80));
   return _mm512_ternarylogic_epi32(bits, carried, _mm512_set1_epi16(0x4000), kXorMasked);
 }
 template <class T>
-KVC_INLINE F32 widen_bytes(T t, __m128i b) {
-  return _mm512_cvtph_ps(widen_to_halves(t, b));
+KVC_INLINE F32 dequantise_bytes(T t, __m128i b) {
+  return _mm512_cvtph_ps(dequantise_to_halves(t, b));
 }
-KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b)); }
+KVC_INLINE F32 dequantise_bytes(I8, __m128i b) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b)); }
 // Loads and converts two vectors.
 template <class T>
 KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
-  const __m512i halves = widen_to_halves(t, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  const __m512i halves = dequantise_to_halves(t, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
   out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
   out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
@@ -165,20 +165,22 @@ KVC_INLINE __m128i narrow_to_bytes(I8, F32 v) {
 }
 
 KVC_INLINE F32 load_as(E4m3 t, const void* p) {
-  return widen_bytes(t, _mm_loadu_si128(static_cast<const __m128i*>(p)));
+  return dequantise_bytes(t, _mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
 KVC_INLINE F32 load_as(E5m2 t, const void* p) {
-  return widen_bytes(t, _mm_loadu_si128(static_cast<const __m128i*>(p)));
+  return dequantise_bytes(t, _mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
-KVC_INLINE F32 load_as(I8 t, const void* p) { return widen_bytes(t, _mm_loadu_si128(static_cast<const __m128i*>(p))); }
+KVC_INLINE F32 load_as(I8 t, const void* p) {
+  return dequantise_bytes(t, _mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
 KVC_INLINE F32 load_as_first(E4m3 t, const void* p, int n) {
-  return widen_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
+  return dequantise_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
 }
 KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) {
-  return widen_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
+  return dequantise_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
 }
 KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) {
-  return widen_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
+  return dequantise_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
 }
 // Stores n elements, 1 <= n <= kLanes.
 template <class T>

@@ -98,7 +98,7 @@ static constexpr ByteTables kInt8Tables = int8_tables();
 
 // The magnitude of -128 needs 8 bits, so the tables have no entry for it. The lookups read entry 0 instead. The lower
 // byte of that entry is right, because it is 0. The upper byte is replaced.
-KVC_INLINE BytePairs widen_to_pairs(I8, __m512i x) {
+KVC_INLINE BytePairs bytes_to_pairs(I8, __m512i x) {
   const __m512i magnitudes = _mm512_abs_epi8(x);
   const __mmask64 is_128 = _mm512_movepi8_mask(magnitudes);
   const __m512i upper = look_up(kInt8Tables.upper, magnitudes);
@@ -114,9 +114,9 @@ struct ByteDots : BfDots {
   static constexpr bool kTokenScales = __is_same(T, I8), kRowFactors = true;
   static constexpr int kParts = 2, kOutputs = 4, kStep = 4 * kLanes, kDecodeRows = kTokenScales ? 20 : 15;
 
-  KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return widen_to_pairs(T{}, _mm512_loadu_si512(p)); }
+  KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return bytes_to_pairs(T{}, _mm512_loadu_si512(p)); }
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) {
-    return widen_to_pairs(T{}, load_bytes_first(p, n));
+    return bytes_to_pairs(T{}, load_bytes_first(p, n));
   }
   KVC_INLINE_MEMBER Vec part(const Raw& raw, int i) { return raw.pairs[i]; }
   KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // arranges bf16 pairs as BytePairs does

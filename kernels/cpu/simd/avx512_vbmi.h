@@ -47,7 +47,7 @@ KVC_INLINE BytePairs join_bytes(__m512i lower, __m512i upper, __m512i signs) {
   return {{_mm512_unpacklo_epi8(lower, upper), _mm512_unpackhi_epi8(lower, upper)}};
 }
 
-KVC_INLINE BytePairs widen_to_pairs(E4m3, __m512i x) {
+KVC_INLINE BytePairs bytes_to_pairs(E4m3, __m512i x) {
   return join_bytes(look_up(kE4m3Tables.lower, x), look_up(kE4m3Tables.upper, x), x);
 }
 
@@ -64,12 +64,12 @@ struct TabledE4m3 {
   static constexpr bool kNibbles = false, kWholeRows = false;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 64, kScaleBytes = 0;
 
-  KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return widen_to_pairs(E4m3{}, _mm512_loadu_si512(p)); }
+  KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return bytes_to_pairs(E4m3{}, _mm512_loadu_si512(p)); }
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) {
-    return widen_to_pairs(E4m3{}, load_bytes_first(p, n));
+    return bytes_to_pairs(E4m3{}, load_bytes_first(p, n));
   }
   KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) {
-    return i % 2 == 0 ? widen_lower(raw.pairs[i / 2]) : widen_upper(raw.pairs[i / 2]);
+    return i % 2 == 0 ? convert_lower(raw.pairs[i / 2]) : convert_upper(raw.pairs[i / 2]);
   }
   KVC_INLINE_MEMBER Vec load_packed(const float* p) { return KVC_TARGET::load(p); }
   KVC_INLINE_MEMBER Vec broadcast(const float* p) { return set1(*p); }

@@ -53,8 +53,8 @@ KVC_INLINE F32 exp2(F32 x) {
 
 KVC_INLINE F32 load(const float* p) { return vld1q_f32(p); }
 KVC_INLINE void store(float* p, F32 v) { vst1q_f32(p, v); }
-KVC_INLINE F32 widen_halves(F16, uint16x4_t h) { return vcvt_f32_f16(vreinterpret_f16_u16(h)); }
-KVC_INLINE F32 widen_halves(Bf16, uint16x4_t h) { return vreinterpretq_f32_u32(vshll_n_u16(h, 16)); }
+KVC_INLINE F32 convert_halves(F16, uint16x4_t h) { return vcvt_f32_f16(vreinterpret_f16_u16(h)); }
+KVC_INLINE F32 convert_halves(Bf16, uint16x4_t h) { return vreinterpretq_f32_u32(vshll_n_u16(h, 16)); }
 KVC_INLINE F32 load_as(float, const void* p) {
   F32 v;
   memcpy(&v, p, sizeof v);
@@ -64,7 +64,7 @@ template <class T>
 KVC_INLINE F32 load_as(T, const void* p) {
   uint16x4_t halves;
   memcpy(&halves, p, sizeof halves);
-  return widen_halves(T{}, halves);
+  return convert_halves(T{}, halves);
 }
 template <class T>
 KVC_INLINE F32 load_as_first(T, const void* p, int n) {
@@ -104,8 +104,8 @@ KVC_INLINE HalfPairs load_pairs_first(const void* p, int n) {
   memcpy(&v, p, static_cast<size_t>(n) * 2);
   return v;
 }
-KVC_INLINE F32 widen_lower(HalfPairs v) { return vreinterpretq_f32_u32(vshlq_n_u32(v, 16)); }
-KVC_INLINE F32 widen_upper(HalfPairs v) { return vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u))); }
+KVC_INLINE F32 convert_lower(HalfPairs v) { return vreinterpretq_f32_u32(vshlq_n_u32(v, 16)); }
+KVC_INLINE F32 convert_upper(HalfPairs v) { return vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u))); }
 KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
   out[0] = vzip1q_f32(even, odd);
   out[1] = vzip2q_f32(even, odd);
@@ -113,19 +113,19 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 // ---- 8-bit types: four elements are in the lower half of a vector of bytes.
 
-KVC_INLINE F32 widen_bytes(E5m2, uint8x8_t b) { return widen_halves(F16{}, vget_low_u16(vshll_n_u8(b, 8))); }
-KVC_INLINE F32 widen_bytes(I8, uint8x8_t b) {
+KVC_INLINE F32 dequantise_bytes(E5m2, uint8x8_t b) { return convert_halves(F16{}, vget_low_u16(vshll_n_u8(b, 8))); }
+KVC_INLINE F32 dequantise_bytes(I8, uint8x8_t b) {
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b)))));
 }
 // An E4m3 is converted to a float16 that has the same mantissa, and an exponent that is 8 too small. kE4m3Unit is the
 // missing factor. If all bits except the sign are 1, the result is a NaN.
 static constexpr float kE4m3Unit = 256.0f;
-KVC_INLINE F32 widen_bytes(E4m3, uint8x8_t b) {
+KVC_INLINE F32 dequantise_bytes(E4m3, uint8x8_t b) {
   const int16x4_t shifted = vshl_n_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b))), 7);
   const uint16x4_t half = vand_u16(vreinterpret_u16_s16(shifted), vdup_n_u16(0xbf80));
   const uint16x4_t ones = vdup_n_u16(0x3f80);
   const uint16x4_t nan = vand_u16(vceq_u16(vand_u16(half, ones), ones), vdup_n_u16(0x4000));
-  return widen_halves(F16{}, vorr_u16(half, nan));
+  return convert_halves(F16{}, vorr_u16(half, nan));
 }
 
 // This is the vector form of narrow_magnitude in kernels/common/convert.h.
@@ -162,12 +162,12 @@ KVC_INLINE uint8x8_t load_first_bytes(const void* p, int n) {
   memcpy(&bytes, p, static_cast<size_t>(n));
   return vreinterpret_u8_u32(vdup_n_u32(bytes));
 }
-KVC_INLINE F32 load_as(E4m3 t, const void* p) { return widen_bytes(t, load_first_bytes(p, kLanes)); }
-KVC_INLINE F32 load_as(E5m2 t, const void* p) { return widen_bytes(t, load_first_bytes(p, kLanes)); }
-KVC_INLINE F32 load_as(I8 t, const void* p) { return widen_bytes(t, load_first_bytes(p, kLanes)); }
-KVC_INLINE F32 load_as_first(E4m3 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
-KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
-KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
+KVC_INLINE F32 load_as(E4m3 t, const void* p) { return dequantise_bytes(t, load_first_bytes(p, kLanes)); }
+KVC_INLINE F32 load_as(E5m2 t, const void* p) { return dequantise_bytes(t, load_first_bytes(p, kLanes)); }
+KVC_INLINE F32 load_as(I8 t, const void* p) { return dequantise_bytes(t, load_first_bytes(p, kLanes)); }
+KVC_INLINE F32 load_as_first(E4m3 t, const void* p, int n) { return dequantise_bytes(t, load_first_bytes(p, n)); }
+KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) { return dequantise_bytes(t, load_first_bytes(p, n)); }
+KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) { return dequantise_bytes(t, load_first_bytes(p, n)); }
 // Stores n elements, 1 <= n <= kLanes.
 template <class T>
 KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {

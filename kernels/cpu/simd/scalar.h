@@ -95,7 +95,7 @@ template <class T>
 KVC_INLINE F32 load_as(T, const void* p) {
   T e[kLanes];
   memcpy(e, p, sizeof e);
-  return F32{widen(e[0]), widen(e[1]), widen(e[2]), widen(e[3])};
+  return F32{to_float(e[0]), to_float(e[1]), to_float(e[2]), to_float(e[3])};
 }
 template <class T>
 KVC_INLINE F32 load_as_first(T, const void* p, int n) {
@@ -123,9 +123,9 @@ KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
   out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
 }
 
-// A vector of 2 * kLanes bf16, two in each lane. load_pairs_first loads the first n <= 2 * kLanes of them. widen_lower
-// and widen_upper return the lower and the upper elements of all lanes. zip interleaves a vector of even and a vector
-// of odd elements.
+// A vector of 2 * kLanes bf16, two in each lane. load_pairs_first loads the first n <= 2 * kLanes of them.
+// convert_lower and convert_upper return the lower and the upper elements of all lanes. zip interleaves a vector of
+// even and a vector of odd elements.
 using HalfPairs = I32;
 KVC_INLINE HalfPairs load_pairs(const void* p) {
   HalfPairs v;
@@ -137,13 +137,13 @@ KVC_INLINE HalfPairs load_pairs_first(const void* p, int n) {
   memcpy(&v, p, static_cast<size_t>(n) * 2);
   return v;
 }
-KVC_INLINE F32 widen_lower(HalfPairs v) {
+KVC_INLINE F32 convert_lower(HalfPairs v) {
   v <<= 16;
   F32 f;
   memcpy(&f, &v, sizeof f);
   return f;
 }
-KVC_INLINE F32 widen_upper(HalfPairs v) {
+KVC_INLINE F32 convert_upper(HalfPairs v) {
   v &= INT32_MIN >> 15;
   F32 f;
   memcpy(&f, &v, sizeof f);

@@ -72,8 +72,8 @@ __device__ __forceinline__ float rotated(const Row& row, int32_t d) {
   const kvc_backend_layer& layer = row.call->layer;
   if (row.cos_sin == nullptr || !is_rotated(layer, d)) return given(row, d);
   const Pair pair = pair_of(layer, d);
-  return turned(pair, given(row, pair.first), given(row, pair.second), row.cos_sin[pair.index],
-                row.cos_sin[layer.rope_dim / 2 + pair.index]);
+  return rotated_dim(pair, given(row, pair.first), given(row, pair.second), row.cos_sin[pair.index],
+                     row.cos_sin[layer.rope_dim / 2 + pair.index]);
 }
 
 // Copies a row that already has the stored type, and its scales in the page.

@@ -31,7 +31,7 @@ inline void sort_ranges(const kvc_backend_slot_copy* copies, int64_t count, Slot
   std::sort(ranges, ranges + 2 * count, [](const SlotRange& a, const SlotRange& b) { return a.begin < b.begin; });
 }
 
-// Whether the slots that each copy writes are neither read nor written by another copy, nor read by the copy itself.
+// Returns true if no copy writes a slot that another copy reads or writes, or that the copy itself reads.
 // ranges: [2 * count], sorted.
 inline bool are_apart(const SlotRange* ranges, int64_t count) {
   int64_t end = INT64_MIN, written_end = INT64_MIN;  // the largest end of all ranges so far, and of the written ranges

@@ -162,15 +162,15 @@ struct TileScorer {
   }
 
   // Converts eight 4-bit floats from dim d on, times the scale of their block.
-  __device__ __forceinline__ void widen_key_nibbles(uint32_t eight, bool blocks, const unsigned char* scales, int32_t d,
-                                                    uint32_t (&to)[4]) const {
+  __device__ __forceinline__ void dequantise_key_nibbles(uint32_t eight, bool blocks, const unsigned char* scales,
+                                                         int32_t d, uint32_t (&to)[4]) const {
     constexpr uint32_t kOne = 0x38u;  // 1 as float8_e4m3fn
     if (!blocks) {
-      widen_nibbles(Q{}, eight, scales[d / kernels::kBlockDims], to);
+      dequantise_nibbles(Q{}, eight, scales[d / kernels::kBlockDims], to);
     } else if (call.block.scale_type == ScaleType::kE4m3) {
-      widen_nibbles(Q{}, eight, scales[byte_of_block(call.block, d >> call.block.scale_shift)], to);
+      dequantise_nibbles(Q{}, eight, scales[byte_of_block(call.block, d >> call.block.scale_shift)], to);
     } else {
-      widen_nibbles(Q{}, eight, kOne, to);
+      dequantise_nibbles(Q{}, eight, kOne, to);
       const float scale = scale_of_dim(call.block, scales, d);
       const uint32_t factor = pack(Q{}, scale, scale);
 #pragma unroll
@@ -191,7 +191,7 @@ struct TileScorer {
         for (int half = 0; half < 2; ++half) {
           uint32_t to[4];
           const bool has_odd = (odd_bytes(stored, from[half][0]) | odd_bytes(stored, from[half][1])) != 0;
-          widen_eight(Q{}, stored, from[half], has_odd, to);
+          dequantise_eight(Q{}, stored, from[half], has_odd, to);
           memcpy(__builtin_assume_aligned(buffer + swizzled(key, piece * 2 + half, kTilePitch), 16), to, sizeof to);
         }
       });
@@ -209,7 +209,7 @@ struct TileScorer {
         if (places[key].slot >= 0 && nibbles) {
           uint32_t eight;
           memcpy(&eight, __builtin_assume_aligned(row + piece * 4, 4), sizeof eight);
-          widen_key_nibbles(eight, blocks, scales, piece * 8, to);
+          dequantise_key_nibbles(eight, blocks, scales, piece * 8, to);
         } else if (places[key].slot >= 0) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) {

@@ -37,7 +37,7 @@ struct Fragments {
 
 template <class T>
 float half_of(const uint32_t* registers, int i) {
-  return kvc::kernels::widen(T{static_cast<uint16_t>(registers[i / 2] >> (i % 2 * 16))});
+  return kvc::kernels::to_float(T{static_cast<uint16_t>(registers[i / 2] >> (i % 2 * 16))});
 }
 
 template <class T>
@@ -88,14 +88,14 @@ inline void load_transposed(uint32_t (&to)[4], const void* row) { load(to, row, 
 // The lane has two neighbouring elements of row lane / 4, before and after.
 inline uint32_t transpose(uint32_t pair) {
   const auto* brought = gather_warp(&pair, sizeof pair);
-  uint32_t turned = 0;
+  uint32_t transposed = 0;
   for (int half = 0; half < 2; ++half) {
     const int row = lane() % 4 * 2 + half, column = lane() / 4;
     uint16_t element;
     memcpy(&element, brought[row * 4 + column / 2] + column % 2 * 2, sizeof element);
-    turned |= static_cast<uint32_t>(element) << (16 * half);
+    transposed |= static_cast<uint32_t>(element) << (16 * half);
   }
-  return turned;
+  return transposed;
 }
 
 template <class T>

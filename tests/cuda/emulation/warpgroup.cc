@@ -217,8 +217,8 @@ std::vector<uint16_t> read_operands(const Product& product) {
   return operands;
 }
 
-float widened(const Product& product, uint16_t bits) {
-  return product.is_f16 ? kvc::kernels::widen(F16{bits}) : kvc::kernels::widen(Bf16{bits});
+float float_of(const Product& product, uint16_t bits) {
+  return product.is_f16 ? kvc::kernels::to_float(F16{bits}) : kvc::kernels::to_float(Bf16{bits});
 }
 
 std::vector<uint16_t> unchanged_operands(const Begun& begun) {
@@ -234,7 +234,7 @@ void compute(Begun& begun) {
   const std::vector<uint16_t> operands = unchanged_operands(begun);
   std::vector<float> a(kWarpgroupRows * kMmaDepth), b(static_cast<size_t>(kMmaDepth * product.columns));
   size_t at = 0;
-  for (; product.a_shared && at < a.size(); ++at) a[at] = widened(product, operands[at]);
+  for (; product.a_shared && at < a.size(); ++at) a[at] = float_of(product, operands[at]);
   for (int thread = 0; !product.a_shared && thread < kWarpgroupThreads; ++thread) {
     if (memcmp(begun.a[thread], begun.a_values[thread], 16) != 0) {
       die("an operand in registers was written while a product read it");
@@ -242,12 +242,12 @@ void compute(Begun& begun) {
     for (int i = 0; i < 8; ++i) {
       const MatrixPlace place = place_in_a(thread % 32, i);
       const uint16_t bits = static_cast<uint16_t>(begun.a_values[thread][i / 2] >> (i % 2 * 16));
-      a[static_cast<size_t>((thread / 32 * kMmaRows + place.row) * kMmaDepth + place.column)] = widened(product, bits);
+      a[static_cast<size_t>((thread / 32 * kMmaRows + place.row) * kMmaDepth + place.column)] = float_of(product, bits);
     }
   }
   for (int c = 0; c < product.columns; ++c) {
     for (int k = 0; k < kMmaDepth; ++k) {
-      b[static_cast<size_t>(k * product.columns + c)] = widened(product, operands[at++]);
+      b[static_cast<size_t>(k * product.columns + c)] = float_of(product, operands[at++]);
     }
   }
   for (int row = 0; row < kWarpgroupRows; ++row) {

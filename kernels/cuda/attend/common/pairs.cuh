@@ -34,7 +34,7 @@ __device__ __forceinline__ uint32_t bits_of_odd(Type stored, uint32_t pair) {
 // Converts a pair of stored elements, which are in the upper bytes of the halves. For floats, sign and magnitude are
 // shifted to their places in the larger type. The exponent is then too small by the difference of the biases. A product
 // with a power of two corrects the exponent, also for subnormals. has_odd: an element may be odd.
-__device__ __forceinline__ uint32_t widen_pair(F16 type, Type stored, uint32_t pair, bool has_odd) {
+__device__ __forceinline__ uint32_t dequantise_pair(F16 type, Type stored, uint32_t pair, bool has_odd) {
   if (stored == Type::kI8) {  // 1024 + (x + 128), minus 1152
     return multiply_add(type, (pair >> 8) ^ 0x64806480u, 0x3c003c00u, 0xe480e480u);
   }
@@ -43,7 +43,7 @@ __device__ __forceinline__ uint32_t widen_pair(F16 type, Type stored, uint32_t p
   const uint32_t wide = multiply_add(type, low, 0x5c005c00u, 0x80008000u);  // 2^8
   return has_odd ? wide | bits_of_odd(stored, pair) : wide;
 }
-__device__ __forceinline__ uint32_t widen_pair(Bf16 type, Type stored, uint32_t pair, bool has_odd) {
+__device__ __forceinline__ uint32_t dequantise_pair(Bf16 type, Type stored, uint32_t pair, bool has_odd) {
   if (stored == Type::kI8) {  // 128 + the lower 7 bits, minus 128, or minus 256 if x is negative
     const uint32_t low = pair >> 8;
     return multiply_add(type, (low & 0x007f007fu) | 0x43004300u, 0x3f803f80u, (low & 0x00800080u) | 0xc300c300u);
@@ -57,10 +57,10 @@ __device__ __forceinline__ uint32_t widen_pair(Bf16 type, Type stored, uint32_t 
 
 // Converts eight stored elements to a chunk of 16 bytes.
 template <class T>
-__device__ __forceinline__ void widen_eight(T type, Type stored, const uint32_t (&from)[2], bool has_odd,
-                                            uint32_t (&to)[4]) {
+__device__ __forceinline__ void dequantise_eight(T type, Type stored, const uint32_t (&from)[2], bool has_odd,
+                                                 uint32_t (&to)[4]) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) to[j] = widen_pair(type, stored, spread(from[j / 2], j % 2), has_odd);
+  for (int j = 0; j < 4; ++j) to[j] = dequantise_pair(type, stored, spread(from[j / 2], j % 2), has_odd);
 }
 
 // Pair i has the elements i and i + 4 of eight. Makes a chunk of the eight elements in order.
@@ -92,10 +92,10 @@ __device__ __forceinline__ uint32_t bias_of_nibbles(Bf16) { return 0x7e807e80u; 
 // Converts eight 4-bit floats, times the scale of their block, to a chunk of 16 bytes. The product has at most 6
 // significant bits. scale: as stored; its sign is ignored.
 template <class T>
-__device__ __forceinline__ void widen_nibbles(T type, uint32_t eight, uint32_t scale, uint32_t (&to)[4]) {
+__device__ __forceinline__ void dequantise_nibbles(T type, uint32_t eight, uint32_t scale, uint32_t (&to)[4]) {
   constexpr int kUp = std::is_same_v<T, F16> ? 9 : 6;  // from the lowest bit to the place of exponent and mantissa
   constexpr uint32_t kMagnitude = 0x00070007u << kUp;
-  const uint32_t factor = widen_pair(type, Type::kE4m3, (scale & 0x7fu) * 0x01000100u, true);
+  const uint32_t factor = dequantise_pair(type, Type::kE4m3, (scale & 0x7fu) * 0x01000100u, true);
   uint32_t pairs[4];  // of the elements i and i + 4
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

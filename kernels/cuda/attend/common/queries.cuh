@@ -33,8 +33,9 @@ __device__ __forceinline__ float attended_query(const AttendCall& call, const kv
   if (cos_sin == nullptr || !is_rotated(call.layer, d)) return given_query(call, place, head, d);
   const Pair pair = pair_of(call.layer, d);
   const float* of_token = cos_sin + static_cast<int64_t>(place.token) * call.layer.rope_dim;
-  const float x = turned(pair, given_query(call, place, head, pair.first), given_query(call, place, head, pair.second),
-                         of_token[pair.index], of_token[call.layer.rope_dim / 2 + pair.index]);
+  const float x =
+      rotated_dim(pair, given_query(call, place, head, pair.first), given_query(call, place, head, pair.second),
+                  of_token[pair.index], of_token[call.layer.rope_dim / 2 + pair.index]);
   return round_to(type_of(args.q.dtype), x);
 }
 

@@ -38,7 +38,7 @@ __device__ __forceinline__ int32_t place_of_dim(int32_t d) {
 
 // 2^power, for powers from -126 to 127.
 __device__ __forceinline__ float power_of_two(int32_t power) {
-  return widen(Bf16{static_cast<uint16_t>((127 + power) << 7)});
+  return to_float(Bf16{static_cast<uint16_t>((127 + power) << 7)});
 }
 
 // Converts pairs of bfloat16 to float16, times a power of two that all lanes choose together. Returns the inverse of
@@ -57,7 +57,7 @@ __device__ __forceinline__ float scale_to_f16(uint32_t (&pairs)[kPairs]) {
 #pragma unroll
   for (uint32_t& pair : pairs) {
     const Bf16 low = {static_cast<uint16_t>(pair)}, high = {static_cast<uint16_t>(pair >> 16)};
-    pair = pack(F16{}, widen(low) * factor, widen(high) * factor);
+    pair = pack(F16{}, to_float(low) * factor, to_float(high) * factor);
   }
   return power_of_two(-power);
 }

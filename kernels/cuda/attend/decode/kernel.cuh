@@ -82,7 +82,7 @@ __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, 
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const P element = {static_cast<uint16_t>(pair >> (e % 2 * 16))};
-        if (sees[e / 2] && ((found >> (e % 2 * 16)) & 0x8000u) != 0) sums.o[i][e] += widen(element);
+        if (sees[e / 2] && ((found >> (e % 2 * 16)) & 0x8000u) != 0) sums.o[i][e] += to_float(element);
       }
     }
   }
@@ -117,7 +117,7 @@ __device__ __forceinline__ float quad_total(float x) {
 
 // The online softmax over one tile. s becomes p.
 template <int kDims>
-__device__ __forceinline__ void soften_decode_scores(float scale, float (&s)[2][4], DecodeSums<kDims>& sums) {
+__device__ __forceinline__ void softmax_decode_scores(float scale, float (&s)[2][4], DecodeSums<kDims>& sums) {
   float alpha[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -183,7 +183,7 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
       hidden |= 1u << i;
     }
   }
-  soften_decode_scores(call.attend.exp2_scale, s, sums);
+  softmax_decode_scores(call.attend.exp2_scale, s, sums);
   if (token_scales) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {

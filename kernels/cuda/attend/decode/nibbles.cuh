@@ -59,7 +59,7 @@ __device__ __forceinline__ void load_spread_queries(const DecodeCall& call, cons
         narrow(rest, &rounded);
         memcpy(q + part * Kind::kPartBytes + tile_place<kDims * 2>(r, place / 8) + place % 8 * 2, &rounded,
                sizeof rounded);
-        const float left = rest - widen(rounded);
+        const float left = rest - to_float(rounded);
         rest = fabsf(left) < INFINITY ? left * kNextPart<Q> : 0.0f;  // NaN and infinity have no rest
       }
     }

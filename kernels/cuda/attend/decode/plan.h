@@ -48,7 +48,9 @@ KVC_HOST_DEVICE constexpr int32_t decode_tile_bytes(int32_t dims, int32_t v_dims
 }
 // The number of 16-bit parts whose sum is the query (attend/decode/nibbles.cuh). The tiles of the parts lie one after
 // another.
-KVC_HOST_DEVICE constexpr int32_t query_parts(Type q, Type stored) { return stored == Type::kU4 ? turned_parts(q) : 1; }
+KVC_HOST_DEVICE constexpr int32_t query_parts(Type q, Type stored) {
+  return stored == Type::kU4 ? rotated_parts(q) : 1;
+}
 
 struct DecodeShape {
   int32_t stages;  // the number of tiles of a warp in shared memory; 0: not even two fit

@@ -15,8 +15,9 @@
 // In a deterministic cache, states are folded: after each fold_keys keys, the state over these keys is merged into the
 // state over all earlier keys. So the bits of a row do not depend on how its keys are split.
 //
-// Lower bounds, for a kv head with R rows: decode reads the D + Dv elements of a key once for 16 rows, and computes 2 R
-// (D + Dv) operations with them. Up to some tens of rows, memory is the limit. Prefill is limited by the operations.
+// Lower bounds, for a kv head with R rows: decode reads the D + Dv elements of a token once for each 16 rows, and
+// computes 2 R (D + Dv) operations for all rows. Up to some tens of rows, memory is the limit. Prefill is limited by
+// the operations.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
 // does not see every key, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, the
@@ -48,10 +49,10 @@ struct WarpRows : RowSums {
 
 // The online softmax of the warp's rows over one tile.
 template <int kDims, int kTiles>
-__device__ __forceinline__ void soften_scores(const MmaState& state, float (&s)[kTiles][4], WarpRows<kDims>& rows) {
+__device__ __forceinline__ void softmax_scores(const MmaState& state, float (&s)[kTiles][4], WarpRows<kDims>& rows) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float alpha = soften_row(state, s, half, largest_score(s, half, rows.m[half]), rows);
+    const float alpha = softmax_row(state, s, half, largest_score(s, half, rows.m[half]), rows);
 #pragma unroll
     for (int i = 0; i < kDims / 8; ++i) {
       rows.o[i][half * 2] *= alpha;
@@ -60,7 +61,7 @@ __device__ __forceinline__ void soften_scores(const MmaState& state, float (&s)[
   }
 }
 
-// o += P V. P is rounded to the type of the product.
+// o += P V. P is rounded to the 16-bit type of the factors.
 template <class P, int kDims, int kTiles>
 __device__ __forceinline__ void multiply_values(const MmaState& state, const MmaTile& tile, const unsigned char* v_tile,
                                                 int32_t row0, int32_t key0, float (&s)[kTiles][4],
@@ -265,7 +266,7 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
   }
 }
 
-// Calls compute(tile, K, V) for each tile of the item that some row sees. Meanwhile the copies of the next stages - 1
+// Calls compute(tile, K, V) for each tile of the item that some row sees. Meanwhile the copies of the next `stages - 1`
 // tiles are in flight, and the pages of the tile after them have been looked up. Q, P: the types to which K and V of
 // fewer bits are converted. kTurns: keys are rotated on read. kDims: the largest number of dims of V; 0: rows are
 // latent.
@@ -292,14 +293,14 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
     prepare_tile(state);
     unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
     if (shape.k_raw > 0) {
-      widen_tile<Q, P, kDims>(state, state.tile(i), state.raw_tile(i), k_tile, v_tile);
+      dequantise_tile<Q, P, kDims>(state, state.tile(i), state.raw_tile(i), k_tile, v_tile);
       __syncthreads();
     }
     if constexpr (kTurns) {
       if (kHasLevels<kDims> && stored_type(state.call->attend.layer) == Type::kU4) {
         unspread_keys<Q>(state, state.tile(i), state.raw_tile(i), k_tile);
       } else {
-        turn_keys<Q>(state, state.tile(i), k_tile);
+        rotate_keys<Q>(state, state.tile(i), k_tile);
       }
       __syncthreads();
     }
@@ -384,7 +385,7 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
             float s[kTiles][4];
             multiply_keys<Q, kTurns>(state, k_tile, row0, key0, s);
             score_keys(state, tile, row0, key0, s);
-            soften_scores(state, s, rows);
+            softmax_scores(state, s, rows);
             multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
           });
       if (kKeyWarps == 1 && fold > 0 && row0 < state.rows) {
@@ -411,11 +412,11 @@ MmaKernel mma_kernel_of(const MmaCall& call) {
 // Each function is in a file of its own.
 MmaKernel mma_kernel_of_f16(const MmaCall& call);
 MmaKernel mma_kernel_of_bf16(const MmaCall& call);
-MmaKernel turned_kernel_of_f16(const MmaCall& call);
-MmaKernel turned_kernel_of_bf16(const MmaCall& call);
+MmaKernel rotated_kernel_of_f16(const MmaCall& call);
+MmaKernel rotated_kernel_of_bf16(const MmaCall& call);
 MmaKernel many_kernel_of_f16(const MmaCall& call);
 MmaKernel many_kernel_of_bf16(const MmaCall& call);
 MmaKernel latent_kernel(const MmaCall& call);
-MmaKernel turned_latent_kernel(const MmaCall& call);
+MmaKernel rotated_latent_kernel(const MmaCall& call);
 
 }  // namespace kvc::kernels::cuda

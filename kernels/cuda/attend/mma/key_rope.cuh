@@ -26,18 +26,18 @@ namespace kvc::kernels::cuda {
 
 // The first part is the key times kFirst, rounded. Each later part is the rest times kNext, rounded.
 template <class T>
-struct TurnedParts;
+struct RotatedParts;
 // kFirst prevents overflow, because rotation can make an element of a key up to 11 times as large (sqrt(2) times RoPE's
 // attention factor). kNext prevents subnormals, because the rest after the first part is at most 2^-12 of the key.
 template <>
-struct TurnedParts<F16> {
-  static constexpr int32_t kCount = turned_parts(Type::kF16);
+struct RotatedParts<F16> {
+  static constexpr int32_t kCount = rotated_parts(Type::kF16);
   static constexpr float kFirst = 0x1p-4f, kNext = 0x1p11f;
   static constexpr bool kIsScaled = true;
 };
 template <>
-struct TurnedParts<Bf16> {
-  static constexpr int32_t kCount = turned_parts(Type::kBf16);
+struct RotatedParts<Bf16> {
+  static constexpr int32_t kCount = rotated_parts(Type::kBf16);
   static constexpr float kFirst = 1.0f, kNext = 1.0f;
   static constexpr bool kIsScaled = false;
 };
@@ -52,18 +52,18 @@ struct KeySteps {
 // S of rotated keys is a sum of products. Returns the operands of product i. The order is: the lower parts, from the
 // last to the first; the first part; the dims before the rotated dims; the dims after them.
 template <class T>
-__device__ __forceinline__ KeySteps turned_steps(const MmaState& state, const unsigned char* k_tile, int32_t i) {
-  constexpr int32_t kFirstPart = TurnedParts<T>::kCount - 1;
+__device__ __forceinline__ KeySteps rotated_steps(const MmaState& state, const unsigned char* k_tile, int32_t i) {
+  constexpr int32_t kFirstPart = RotatedParts<T>::kCount - 1;
   const MmaShape& shape = state.call->shape;
   const int32_t part = kFirstPart - 1 - i, dims = state.call->attend.layer.head_dim;
-  int32_t begin = shape.turned_begin, end = shape.turned_end;
+  int32_t begin = shape.rotated_begin, end = shape.rotated_end;
   if (i < kFirstPart) {
     const unsigned char* const tile = state.shared + shape.lower_at + part * shape.cut.keys * shape.lower_pitch;
     return {tile, shape.lower_pitch, 0, begin / 8, (end - begin) / kMmaDepth};
   }
   if (i > kFirstPart) {
     end = i == kFirstPart + 1 ? begin : dims;
-    begin = i == kFirstPart + 1 ? 0 : shape.turned_end;
+    begin = i == kFirstPart + 1 ? 0 : shape.rotated_end;
   }
   return {k_tile, shape.k_pitch, begin / 8, begin / 8, (end - begin) / kMmaDepth};
 }
@@ -71,8 +71,8 @@ __device__ __forceinline__ KeySteps turned_steps(const MmaState& state, const un
 // The factor by which the sum is multiplied after product i.
 template <class T>
 __device__ __forceinline__ float factor_behind(int32_t i) {
-  constexpr int32_t kFirstPart = TurnedParts<T>::kCount - 1;
-  return i < kFirstPart ? 1.0f / TurnedParts<T>::kNext : i == kFirstPart ? 1.0f / TurnedParts<T>::kFirst : 1.0f;
+  constexpr int32_t kFirstPart = RotatedParts<T>::kCount - 1;
+  return i < kFirstPart ? 1.0f / RotatedParts<T>::kNext : i == kFirstPart ? 1.0f / RotatedParts<T>::kFirst : 1.0f;
 }
 
 // The address of element d of a key, in a tile whose rows have `pitch` bytes.
@@ -85,19 +85,19 @@ template <class T>
 __device__ __forceinline__ void put_parts(const MmaState& state, unsigned char* k_tile, int32_t key,
                                           const int32_t (&d)[2], const float (&x)[2]) {
   const MmaShape& shape = state.call->shape;
-  float rest[2] = {x[0] * TurnedParts<T>::kFirst, x[1] * TurnedParts<T>::kFirst};
+  float rest[2] = {x[0] * RotatedParts<T>::kFirst, x[1] * RotatedParts<T>::kFirst};
 #pragma unroll
-  for (int32_t part = 0; part < TurnedParts<T>::kCount; ++part) {
+  for (int32_t part = 0; part < RotatedParts<T>::kCount; ++part) {
     const uint32_t packed = pack(T{}, rest[0], rest[1]);
     unsigned char* const lower = state.shared + shape.lower_at + (part - 1) * shape.cut.keys * shape.lower_pitch;
 #pragma unroll
     for (int32_t i = 0; i < 2; ++i) {
       const T rounded = {static_cast<uint16_t>(packed >> (16 * i))};
       unsigned char* const place = part == 0 ? element_at(k_tile, key, d[i], shape.k_pitch)
-                                             : element_at(lower, key, d[i] - shape.turned_begin, shape.lower_pitch);
+                                             : element_at(lower, key, d[i] - shape.rotated_begin, shape.lower_pitch);
       memcpy(__builtin_assume_aligned(place, 2), &rounded, sizeof rounded);
-      const float left = rest[i] - widen(rounded);
-      rest[i] = fabsf(left) < INFINITY ? left * TurnedParts<T>::kNext : 0.0f;  // NaN and infinity have no rest
+      const float left = rest[i] - to_float(rounded);
+      rest[i] = fabsf(left) < INFINITY ? left * RotatedParts<T>::kNext : 0.0f;  // NaN and infinity have no rest
     }
   }
 }
@@ -105,17 +105,17 @@ __device__ __forceinline__ void put_parts(const MmaState& state, unsigned char* 
 // Rotates the keys of a tile in place, each by its position. Keys that no row sees are zeros and stay zeros. All
 // threads call it. The result may be read after the next barrier.
 template <class T>
-__device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& tile, unsigned char* k_tile) {
+__device__ __forceinline__ void rotate_keys(const MmaState& state, const MmaTile& tile, unsigned char* k_tile) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
   const double* const table = key_table_of_row(&state.fixed->args, state.fixed->item->row);
   // For each key there are `all` pieces of work: its rotated pairs, and then the dims that are in the same groups of
   // kMmaDepth dims as rotated dims, but are not rotated.
-  const int32_t pairs = layer.rope_dim / 2, all = shape.turned_end - shape.turned_begin - pairs;
+  const int32_t pairs = layer.rope_dim / 2, all = shape.rotated_end - shape.rotated_begin - pairs;
   const auto element = [&](int32_t key, int32_t d) {
     T x;
     memcpy(&x, __builtin_assume_aligned(element_at(k_tile, key, d, shape.k_pitch), 2), sizeof x);
-    return widen(x);
+    return to_float(x);
   };
 #pragma unroll 1
   for (int32_t i = state.thread; i < shape.cut.keys * all; i += state.threads()) {
@@ -127,9 +127,9 @@ __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& 
       float cos, sin;
       rope_angle(table, pairs, tile.position[key], index, &cos, &sin);
       put_parts<T>(state, k_tile, key, {first.first, first.second},
-                   {turned(first, a, b, cos, sin), turned(second, a, b, cos, sin)});
+                   {rotated_dim(first, a, b, cos, sin), rotated_dim(second, a, b, cos, sin)});
     } else {
-      const int32_t beside = shape.turned_begin + index - pairs;
+      const int32_t beside = shape.rotated_begin + index - pairs;
       const int32_t d = beside < layer.rope_offset ? beside : beside + layer.rope_dim;
       const float x = element(key, d);
       put_parts<T>(state, k_tile, key, {d, d}, {x, x});

@@ -5,6 +5,6 @@
 
 namespace kvc::kernels::cuda {
 
-MmaKernel turned_kernel_of_bf16(const MmaCall& call) { return mma_kernel_of<Bf16, Bf16, true>(call); }
+MmaKernel rotated_kernel_of_bf16(const MmaCall& call) { return mma_kernel_of<Bf16, Bf16, true>(call); }
 
 }  // namespace kvc::kernels::cuda

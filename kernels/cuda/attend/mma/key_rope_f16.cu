@@ -6,7 +6,7 @@
 namespace kvc::kernels::cuda {
 
 // With scales of tokens, P is bfloat16, because P times a scale may be too large for float16.
-MmaKernel turned_kernel_of_f16(const MmaCall& call) {
+MmaKernel rotated_kernel_of_f16(const MmaCall& call) {
   const bool token_scales = tokens_have_scales(stored_type(call.attend.layer));
   return token_scales ? mma_kernel_of<F16, Bf16, true>(call) : mma_kernel_of<F16, F16, true>(call);
 }

@@ -4,6 +4,6 @@
 
 namespace kvc::kernels::cuda {
 
-MmaKernel turned_latent_kernel(const MmaCall& call) { return latent_kernel_of<true>(call); }
+MmaKernel rotated_latent_kernel(const MmaCall& call) { return latent_kernel_of<true>(call); }
 
 }  // namespace kvc::kernels::cuda

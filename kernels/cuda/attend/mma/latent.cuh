@@ -81,7 +81,7 @@ __device__ __forceinline__ void share_probabilities(const MmaState& state, const
       float largest = fixed.m[row];
 #pragma unroll
       for (int i = 1; i < Cut::kKeyGroups; ++i) largest = fmaxf(largest, fixed.m[i * kRows + row]);
-      const float alpha = soften_row(state, s, half, largest, sums);
+      const float alpha = softmax_row(state, s, half, largest, sums);
       if (pair == 0 && key_group == 0) fixed.factors[row] = alpha;
     }
     scale_values(state, tile, row0, key0, s);
@@ -154,7 +154,7 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   const auto weight = [&](int32_t row, int32_t key) {
     T p;
     memcpy(&p, k_tile + place_of_p<kRows>(shape, row, key / 8) + key % 8 * 2, sizeof p);
-    return widen(p);
+    return to_float(p);
   };
 #pragma unroll
   for (int g = 0; g < Cut::kRowGroups; ++g) {

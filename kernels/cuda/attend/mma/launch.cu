@@ -40,11 +40,11 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
   const bool scaled =
       call.layer.k_scales.data != nullptr || call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   mma.has_units = scaled ? 1 : 0;
-  const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16, turns = shape.turned_end > 0;
+  const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16, turns = shape.rotated_end > 0;
   const MmaKernel kernel = is_many                 ? (is_f16 ? many_kernel_of_f16(mma) : many_kernel_of_bf16(mma))
-                           : is_latent(call.layer) ? (turns ? turned_latent_kernel(mma) : latent_kernel(mma))
-                           : is_f16                ? (turns ? turned_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
-                                                   : (turns ? turned_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
+                           : is_latent(call.layer) ? (turns ? rotated_latent_kernel(mma) : latent_kernel(mma))
+                           : is_f16                ? (turns ? rotated_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
+                                                   : (turns ? rotated_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
   // The limit of shared memory belongs to the kernel, for all threads of the process. It is always set to the same
   // value, because another thread may be about to launch the kernel with more shared memory.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -232,7 +232,7 @@ __device__ __forceinline__ void add_odd_values(const ManyState& state, uint32_t 
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         if (((found >> (e * 16)) & 0x8000u) == 0) continue;
-        const float odd = widen(T{static_cast<uint16_t>(pair >> (e * 16))});
+        const float odd = to_float(T{static_cast<uint16_t>(pair >> (e * 16))});
 #pragma unroll
         for (int j = 0; j < kRowTiles * 2; ++j) {
           if (sees[j]) rows[j / 2].o[i * 4 + j % 2 * 2 + e] += odd;
@@ -259,7 +259,7 @@ __device__ __forceinline__ void add_tile(const ManyState& state, uint32_t begin,
       }
     }
     float alpha[2];
-    soften_rows(scale, s[r], rows[r], alpha);
+    softmax_rows(scale, s[r], rows[r], alpha);
     if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) == 0) continue;  // no maximum has changed
 #pragma unroll
     for (int i = 0; i < Tiles::kValueDims / 2; ++i) rows[r].o[i] *= alpha[i / 2 % 2];

@@ -123,7 +123,7 @@ inline MmaCut cut_of_block(const kvc_backend_layer& layer, int32_t rows) {
 
 // A key that is rotated on read is multiplied as a sum of 16-bit parts (attend/mma/key_rope.cuh). Returns the number of
 // parts. float16 has 11 bits, and bfloat16 has 8. The first part is in the tile, and the others are the lower parts.
-KVC_HOST_DEVICE constexpr int32_t turned_parts(Type q) { return q == Type::kF16 ? 2 : 3; }
+KVC_HOST_DEVICE constexpr int32_t rotated_parts(Type q) { return q == Type::kF16 ? 2 : 3; }
 
 // What the shared memory of a block must hold besides rows and tiles.
 struct MmaNeeds {
@@ -133,7 +133,7 @@ struct MmaNeeds {
 
 inline MmaNeeds needs_of(const kvc_backend_attend& args) {
   const bool turns = (args.key_tables != nullptr && args.layer->rope_dim > 0) || stored_type(*args.layer) == Type::kU4;
-  return {args.plan->fold_keys > 0, turns ? turned_parts(type_of(args.q.dtype)) - 1 : 0};
+  return {args.plan->fold_keys > 0, turns ? rotated_parts(type_of(args.q.dtype)) - 1 : 0};
 }
 
 // The bytes that the kernels keep besides q and tiles: once (fixed), and for each tile that is prepared (tile).
@@ -157,7 +157,7 @@ KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
 //   raw_at      only if K and V do not have 16 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored.
 //               In this case, tiles_at has only one tile
 //   lower_at    only for keys that are rotated on read: [lower part][keys][lower_pitch]. These are the dims
-//               [turned_begin, turned_end) of one tile
+//               [rotated_begin, rotated_end) of one tile
 //   folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
 // At the end, o overwrites q and the tiles. A latent row is in the tile of K. After its scores are computed, P
 // overwrites the dims of K that follow V.
@@ -165,10 +165,10 @@ struct MmaShape {
   MmaCut cut;
   int32_t stages;  // 0: not even one stage fits
   int32_t k_pitch, v_pitch;
-  int32_t k_raw, v_raw;              // the bytes of a stored row; 0: tiles are read as stored
-  int32_t copy_bytes;                // the bytes that a copy moves: 4, 8 or 16
-  int32_t p_chunk;                   // the 16-byte chunk where P begins, in a row of a latent tile
-  int32_t turned_begin, turned_end;  // the rotated dims, extended to multiples of kMmaDepth; equal: no dims
+  int32_t k_raw, v_raw;                // the bytes of a stored row; 0: tiles are read as stored
+  int32_t copy_bytes;                  // the bytes that a copy moves: 4, 8 or 16
+  int32_t p_chunk;                     // the 16-byte chunk where P begins, in a row of a latent tile
+  int32_t rotated_begin, rotated_end;  // the rotated dims, extended to multiples of kMmaDepth; equal: no dims
   int32_t lower_pitch;
   int32_t records_at, v_rows_at, q_at, tiles_at, raw_at, lower_at, folded_at;
   int32_t shared_bytes;
@@ -190,9 +190,9 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
   }
   if (needs.lower_parts > 0) {
     const bool all = stored_type(layer) == Type::kU4;
-    shape.turned_begin = all ? 0 : layer.rope_offset / 16 * 16;
-    shape.turned_end = all ? layer.head_dim : (layer.rope_offset + layer.rope_dim + 15) / 16 * 16;
-    shape.lower_pitch = pitch_of(shape.turned_end - shape.turned_begin);
+    shape.rotated_begin = all ? 0 : layer.rope_offset / 16 * 16;
+    shape.rotated_end = all ? layer.head_dim : (layer.rope_offset + layer.rope_dim + 15) / 16 * 16;
+    shape.lower_pitch = pitch_of(shape.rotated_end - shape.rotated_begin);
   }
   shape.k_raw = raw ? raw_row_bytes(stored_type(layer), layer.head_dim) : 0;
   shape.v_raw = raw && !latent ? raw_row_bytes(stored_type(layer), layer.v_head_dim) : 0;

@@ -77,9 +77,9 @@ __device__ __forceinline__ void multiply_keys(const MmaState& state, const unsig
   for (int i = 0; i < kTiles; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
   if constexpr (kTurns) {
 #pragma unroll 1
-    for (int32_t i = 0; i < TurnedParts<Q>::kCount + 2; ++i) {
-      add_products<Q>(state, turned_steps<Q>(state, k_tile, i), row0, key0, s);
-      if (!TurnedParts<Q>::kIsScaled) continue;
+    for (int32_t i = 0; i < RotatedParts<Q>::kCount + 2; ++i) {
+      add_products<Q>(state, rotated_steps<Q>(state, k_tile, i), row0, key0, s);
+      if (!RotatedParts<Q>::kIsScaled) continue;
       const float factor = factor_behind<Q>(i);
 #pragma unroll
       for (int e = 0; e < kTiles * 4; ++e) s[e / 4][e % 4] *= factor;
@@ -148,8 +148,8 @@ __device__ __forceinline__ float largest_score(const float (&s)[kTiles][4], int 
 
 // The online softmax of the lane's row `half`. s becomes p. Returns the factor that rescales the row's o.
 template <int kTiles>
-__device__ __forceinline__ float soften_row(const MmaState& state, float (&s)[kTiles][4], int half, float largest,
-                                            RowSums& sums) {
+__device__ __forceinline__ float softmax_row(const MmaState& state, float (&s)[kTiles][4], int half, float largest,
+                                             RowSums& sums) {
   const float scale = state.call->attend.exp2_scale;
   const float alpha = sums.m[half] == largest ? 1.0f : fast_exp2((sums.m[half] - largest) * scale);
   const float origin = largest == -INFINITY ? 0.0f : largest;  // while no key was seen, every p is 0
@@ -209,7 +209,7 @@ __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaT
       for (int e = 0; e < 4; ++e) {
         const P element = {static_cast<uint16_t>(pair >> (e % 2 * 16))};
         if (!sees[e / 2] || ((found >> (e % 2 * 16)) & 0x8000u) == 0) continue;
-        o[i][e] += weight(row + e / 2 * 8, key) * widen(element);
+        o[i][e] += weight(row + e / 2 * 8, key) * to_float(element);
       }
     }
   }

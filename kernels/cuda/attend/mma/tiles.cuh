@@ -306,22 +306,22 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
 // Converts the stored rows of a tile, whose elements have 8 bits, to a swizzled tile. dims: the number of dims of a
 // row.
 template <class T>
-__device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, const unsigned char* raw, int32_t dims,
-                                           int32_t pitch, unsigned char* tile) {
+__device__ __forceinline__ void dequantise_rows(const MmaState& state, Type stored, const unsigned char* raw,
+                                                int32_t dims, int32_t pitch, unsigned char* tile) {
   const int32_t parts = dims / 8;  // 8 elements: half a chunk as stored, a whole chunk of the tile
   for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
     const int32_t key = i / parts, part = i % parts;
     uint32_t from[2], to[4];
     memcpy(from, __builtin_assume_aligned(raw + key * dims + part * 8, 8), sizeof from);
     const bool has_odd = (odd_bytes(stored, from[0]) | odd_bytes(stored, from[1])) != 0;
-    widen_eight(T{}, stored, from, has_odd, to);
+    dequantise_eight(T{}, stored, from, has_odd, to);
     memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
   }
 }
 
 // Does the same for rows of fp8_ds_mla (plan.h), which become bfloat16.
-__device__ __forceinline__ void widen_ds_mla_rows(const MmaState& state, const unsigned char* raw, int32_t pitch,
-                                                  unsigned char* tile) {
+__device__ __forceinline__ void dequantise_ds_mla_rows(const MmaState& state, const unsigned char* raw, int32_t pitch,
+                                                       unsigned char* tile) {
   constexpr int32_t kParts = kDsMlaDims / 8, kLatentParts = kDsMlaLatentDims / 8;  // a part is a chunk of the tile
   for (int32_t i = state.thread; i < state.call->shape.cut.keys * kParts; i += state.threads()) {
     const int32_t key = i / kParts, part = i % kParts;
@@ -330,7 +330,7 @@ __device__ __forceinline__ void widen_ds_mla_rows(const MmaState& state, const u
     if (part < kLatentParts) {
       uint32_t from[2];
       memcpy(from, __builtin_assume_aligned(row + part * 8, 8), sizeof from);
-      widen_eight(Bf16{}, Type::kE4m3, from, true, to);
+      dequantise_eight(Bf16{}, Type::kE4m3, from, true, to);
       const float scale = ds_mla_scale(row, part * 8);
 #pragma unroll
       for (uint32_t& pair : to) {
@@ -345,23 +345,24 @@ __device__ __forceinline__ void widen_ds_mla_rows(const MmaState& state, const u
 
 // Does the same for rows of 4-bit floats of `dims` dims.
 template <class T>
-__device__ __forceinline__ void widen_nibble_rows(const MmaState& state, const unsigned char* raw, int32_t dims,
-                                                  int32_t pitch, unsigned char* tile) {
+__device__ __forceinline__ void dequantise_nibble_rows(const MmaState& state, const unsigned char* raw, int32_t dims,
+                                                       int32_t pitch, unsigned char* tile) {
   const int32_t parts = dims / 8, row_bytes = raw_row_bytes(Type::kE2m1, dims);
   for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
     const int32_t key = i / parts, part = i % parts;
     const unsigned char* const row = raw + key * row_bytes;
     uint32_t eight, to[4];
     memcpy(&eight, __builtin_assume_aligned(row + part * 4, 4), sizeof eight);
-    widen_nibbles(T{}, eight, row[dims / 2 + part * 8 / kernels::kBlockDims], to);
+    dequantise_nibbles(T{}, eight, row[dims / 2 + part * 8 / kernels::kBlockDims], to);
     memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
   }
 }
 
 // Converts rows of V in uint4 to levels minus zero points. scales: the scales of the tile's keys, with the zero points.
 template <class P>
-__device__ __forceinline__ void widen_level_rows(const MmaState& state, const float* scales, const unsigned char* raw,
-                                                 int32_t dims, int32_t pitch, unsigned char* tile) {
+__device__ __forceinline__ void dequantise_level_rows(const MmaState& state, const float* scales,
+                                                      const unsigned char* raw, int32_t dims, int32_t pitch,
+                                                      unsigned char* tile) {
   const int32_t parts = dims / 8;
   for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
     const int32_t key = i / parts, part = i % parts;
@@ -382,23 +383,23 @@ constexpr bool kHasLevels = kDims == 128;
 // Converts a tile as stored to the tiles of K and V. Q: the type of K in products. P: the type of V in products. K of
 // uint4 is left out, because unspread_keys (attend/mma/key_rope.cuh) converts it.
 template <class Q, class P, int kDims>
-__device__ __forceinline__ void widen_tile(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
-                                           unsigned char* k_tile, unsigned char* v_tile) {
+__device__ __forceinline__ void dequantise_tile(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
+                                                unsigned char* k_tile, unsigned char* v_tile) {
   constexpr bool kLatent = kDims == 0;
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
   const Type stored = stored_type(layer);
   const unsigned char* const v_raw = raw + shape.cut.keys * shape.k_raw;
   if (kLatent && stored == Type::kBlockRow) {
-    widen_ds_mla_rows(state, raw, shape.k_pitch, k_tile);
+    dequantise_ds_mla_rows(state, raw, shape.k_pitch, k_tile);
   } else if (kHasLevels<kDims> && stored == Type::kU4) {
-    widen_level_rows<P>(state, tile.v_scale, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
+    dequantise_level_rows<P>(state, tile.v_scale, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
   } else if (stored == Type::kE2m1) {
-    widen_nibble_rows<Q>(state, raw, layer.head_dim, shape.k_pitch, k_tile);
-    if (!kLatent) widen_nibble_rows<P>(state, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
+    dequantise_nibble_rows<Q>(state, raw, layer.head_dim, shape.k_pitch, k_tile);
+    if (!kLatent) dequantise_nibble_rows<P>(state, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
   } else {
-    widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
-    if (!kLatent) widen_rows<P>(state, stored, v_raw, shape.v_raw, shape.v_pitch, v_tile);
+    dequantise_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
+    if (!kLatent) dequantise_rows<P>(state, stored, v_raw, shape.v_raw, shape.v_pitch, v_tile);
   }
 }
 

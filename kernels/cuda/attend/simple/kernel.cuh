@@ -116,7 +116,7 @@ __device__ __forceinline__ float attended_key(const AttendState& state, const do
   const Pair pair = pair_of(layer, d);
   float cos, sin;
   rope_angle(table, layer.rope_dim / 2, state.fixed->position[key], pair.index, &cos, &sin);
-  return turned(pair, element(pair.first), element(pair.second), cos, sin);
+  return rotated_dim(pair, element(pair.first), element(pair.second), cos, sin);
 }
 
 // Finds the masks, places and scales of the block's rows, and sets their states to empty. Ends with a barrier.

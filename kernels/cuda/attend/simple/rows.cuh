@@ -28,11 +28,11 @@ __device__ __forceinline__ float row_element(const kvc_backend_layer& layer, con
   const unsigned char* const row = static_cast<const unsigned char*>(pool.data) + bytes;
   const auto half_of_byte = [&] { return static_cast<uint8_t>(row[d / 2] >> d % 2 * 4 & 15); };
   if constexpr (std::is_same_v<T, U4>) {
-    return widen(U4{half_of_byte()}) - zero;
+    return to_float(U4{half_of_byte()}) - zero;
   } else if constexpr (std::is_same_v<T, E2m1>) {
-    return widen(E2m1{half_of_byte()}) * block_scale(row[block_scales_at(layer, dims) + d / kernels::kBlockDims]);
+    return to_float(E2m1{half_of_byte()}) * block_scale(row[block_scales_at(layer, dims) + d / kernels::kBlockDims]);
   } else {
-    return widen(reinterpret_cast<const T*>(row)[d]);
+    return to_float(reinterpret_cast<const T*>(row)[d]);
   }
 }
 

@@ -53,8 +53,8 @@ __device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
 // Dequantises a tile to panels of the products' type. A thread loads five parts at once, so that the loads do not wait
 // for each other. With `cleans`, NaN and infinity, which are rare, become zero.
 template <class Tiles, Type kStored>
-__device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsigned char* raw, unsigned char* panels,
-                                           WgmmaTile& tile, bool cleans) {
+__device__ __forceinline__ void dequantise_tile(const WgmmaState& state, const unsigned char* raw,
+                                                unsigned char* panels, WgmmaTile& tile, bool cleans) {
   using T = typename Tiles::Type;
   constexpr int32_t kParts = Tiles::kDims / 8;  // parts of a key; each has 8 bytes as stored, and is a chunk of a panel
   constexpr int32_t kChunks = Tiles::kKeys * kParts, kThreads = Tiles::kConvertingWarps * kWarpSize;
@@ -73,7 +73,7 @@ __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsign
         const int32_t i = first + j * kThreads, key = i / kParts, part = i % kParts;
         if (i >= kChunks) break;
         uint32_t to[4];
-        widen_eight(T{}, kStored, from[j], has_odd, to);
+        dequantise_eight(T{}, kStored, from[j], has_odd, to);
         if (has_odd && cleans && take_not_finite<T>(to) != 0) {
           tile.odd[key] = 1;
           tile.has_odd = 1;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsign
 // Dequantises all tiles. K of a tile is dequantised when it has arrived as stored and the slot for the result is empty.
 // Then V of the previous tile follows in the same way.
 template <class Tiles, Type kStored>
-__device__ __forceinline__ void widen_tiles(const WgmmaState& state) {
+__device__ __forceinline__ void dequantise_tiles(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;
   const WgmmaShape& shape = state.call->shape;
   const auto leave = [&](uint64_t* full, int32_t raw_slot) {
@@ -111,8 +111,8 @@ __device__ __forceinline__ void widen_tiles(const WgmmaState& state) {
     WgmmaTile& tile = Tiles::of(state, t);
     const bool is_end = tile.begin < 0;
     if (!is_end) {
-      widen_tile<Tiles, kStored>(state, raw_tiles + raw_slot * Tiles::kRawBytes,
-                                 state.shared + shape.k_at + slot * Tiles::kKeyBytes, tile, false);
+      dequantise_tile<Tiles, kStored>(state, raw_tiles + raw_slot * Tiles::kRawBytes,
+                                      state.shared + shape.k_at + slot * Tiles::kKeyBytes, tile, false);
     }
     leave(&fixed.k_full[slot], raw_slot);
     if (t > 0) {
@@ -120,8 +120,9 @@ __device__ __forceinline__ void widen_tiles(const WgmmaState& state) {
       wait_phase(&fixed.raw_full[v_raw_slot], Tiles::raw_full(j));
       wait_phase(&fixed.v_empty[of_v], Tiles::value_empty(t - 1));
       WgmmaTile& before = Tiles::of(state, t - 1);
-      widen_tile<Tiles, kStored>(state, raw_tiles + v_raw_slot * Tiles::kRawBytes,
-                                 state.shared + shape.v_at + of_v * Tiles::kValueBytes, before, before.is_full == 0);
+      dequantise_tile<Tiles, kStored>(state, raw_tiles + v_raw_slot * Tiles::kRawBytes,
+                                      state.shared + shape.v_at + of_v * Tiles::kValueBytes, before,
+                                      before.is_full == 0);
       leave(&fixed.v_ready[of_v], v_raw_slot);
     }
     if (is_end) break;
@@ -133,9 +134,9 @@ __device__ __forceinline__ void convert_tiles(const WgmmaState& state) {
   if constexpr (!Tiles::kRaw) {
     clean_tiles<Tiles>(state);
   } else if (stored_type(state.call->attend.layer) == Type::kE4m3) {
-    widen_tiles<Tiles, Type::kE4m3>(state);
+    dequantise_tiles<Tiles, Type::kE4m3>(state);
   } else {
-    widen_tiles<Tiles, Type::kE5m2>(state);
+    dequantise_tiles<Tiles, Type::kE5m2>(state);
   }
 }
 

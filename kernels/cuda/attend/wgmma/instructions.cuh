@@ -186,8 +186,8 @@ KVC_PRODUCTS_OF(Bf16, "bf16")
 #else
 
 inline void floats_of_pair(uint32_t pair, float* low, float* high) {
-  *low = widen(F16{static_cast<uint16_t>(pair)});
-  *high = widen(F16{static_cast<uint16_t>(pair >> 16)});
+  *low = to_float(F16{static_cast<uint16_t>(pair)});
+  *high = to_float(F16{static_cast<uint16_t>(pair >> 16)});
 }
 using cuda_emulation::arrive;
 using cuda_emulation::arrive_expecting;

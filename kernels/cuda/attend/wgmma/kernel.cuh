@@ -108,7 +108,7 @@ __device__ __forceinline__ void pack_tile(const float (&s)[kScores], uint32_t (&
   for (int i = 0; i < kScores / 2; ++i) p[i / 4][i % 4] = pack(T{}, s[i * 2], s[i * 2 + 1]);
 }
 
-// is_odd: whether an element in the pool of V is NaN or infinity. widen_odd: such an element as a float. An 8-bit
+// is_odd: whether an element in the pool of V is NaN or infinity. dequantise_odd: such an element as a float. An 8-bit
 // element is read as the upper byte of a float16. This is exact for e5m2. It also gives NaN for the NaN of e4m3, in
 // which all bits except the sign are set.
 template <class T>
@@ -116,10 +116,12 @@ __device__ __forceinline__ bool is_odd(Type, T element) {
   return not_finite(T{}, element.bits) != 0;
 }
 __device__ __forceinline__ bool is_odd(Type stored, uint8_t element) { return odd_bytes(stored, element) != 0; }
-__device__ __forceinline__ float widen_odd(uint8_t element) { return widen(F16{static_cast<uint16_t>(element << 8)}); }
+__device__ __forceinline__ float dequantise_odd(uint8_t element) {
+  return to_float(F16{static_cast<uint16_t>(element << 8)});
+}
 template <class T>
-__device__ __forceinline__ float widen_odd(T element) {
-  return widen(element);
+__device__ __forceinline__ float dequantise_odd(T element) {
+  return to_float(element);
 }
 
 // Adds NaN and infinity in V to the rows that see them. The products had zeros in their places.
@@ -151,8 +153,8 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
     for (int j = 0; j < Tiles::kValueDims / 4; ++j) {
       const Element element = values[j / 2 * 8 + j % 2];
       if (!is_odd(stored_type(layer), element)) continue;
-      if (sees[0]) rows.o[j / 2 * 4 + j % 2] += widen_odd(element);
-      if (sees[1]) rows.o[j / 2 * 4 + 2 + j % 2] += widen_odd(element);
+      if (sees[0]) rows.o[j / 2 * 4 + j % 2] += dequantise_odd(element);
+      if (sees[1]) rows.o[j / 2 * 4 + 2 + j % 2] += dequantise_odd(element);
     }
   }
 }
@@ -199,7 +201,7 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpg
   for (;; ++t) {
     const WgmmaTile& tile = Tiles::of(state, t);
     score_tile(state, tile.begin, tile.is_full != 0, rows.first, s);
-    soften_rows(scale, s, rows, alpha);
+    softmax_rows(scale, s, rows, alpha);
     wait_products<0>();
     hold_results(rows.o);
     if (t > 0) end_values(t - 1);

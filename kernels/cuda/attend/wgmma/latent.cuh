@@ -139,8 +139,8 @@ __device__ __forceinline__ void clean_values(const LatentState& state, const Lat
 // The online softmax of a row. s becomes p. before: the largest score of all earlier tiles. largest: the largest score
 // of all tiles up to this tile. Returns the factor that rescales o. sums: l over the tiles of this warpgroup only,
 // relative to sums.m. sums.m is `largest` of the warpgroup's previous tile.
-__device__ __forceinline__ float soften_latent_row(float scale, float before, float largest, int half,
-                                                   float (&s)[kLatentTileKeys / 2], WgmmaSums& sums) {
+__device__ __forceinline__ float softmax_latent_row(float scale, float before, float largest, int half,
+                                                    float (&s)[kLatentTileKeys / 2], WgmmaSums& sums) {
   const float origin = largest == -INFINITY ? 0.0f : largest;  // while no key was seen, every p is 0
   float sum[2] = {};                                           // two sums, so that chains of additions are short
 #pragma unroll
@@ -254,7 +254,7 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
     leave_slot(state, &slot.known);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float alpha = soften_latent_row(scale, before.of[half], largest[half], half, s, sums);
+      const float alpha = softmax_latent_row(scale, before.of[half], largest[half], half, s, sums);
       if (state.lane % 4 == 0) slot.alphas[first_row + half * 8] = alpha;
     }
     // All four warps must have read the last dims of their keys before P overwrites these dims.
@@ -354,7 +354,7 @@ __device__ __forceinline__ void add_odd_values(const LatentState& state, int32_t
     for (int32_t c = state.lane; c < kLatentColumns; c += kWarpSize) {
       const T element = latent_value<T, kIsPacked<Walk>>(values, group * kLatentColumns + c);
       if (not_finite(T{}, element.bits) == 0) continue;
-      const float odd = state.call->attend.args.softcap != 0.0 ? widen(element) : NAN;
+      const float odd = state.call->attend.args.softcap != 0.0 ? to_float(element) : NAN;
 #pragma unroll 1
       for (int32_t r = begin; r < end; ++r) {
         if (((sees >> (r - begin)) & 1u) != 0) rows[r * pitch + c] += odd;

@@ -16,7 +16,7 @@
 
 namespace kvc::kernels::cuda {
 
-// A thread's softmax state of two rows, which are 8 apart. l: the sum over the thread's keys, or, with soften_rows,
+// A thread's softmax state of two rows, which are 8 apart. l: the sum over the thread's keys, or, with softmax_rows,
 // over the keys of the lanes `lane` and `lane ^ 1`.
 struct WgmmaSums {
   float m[2], l[2];
@@ -117,7 +117,7 @@ __device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int h
 // exponent s * scale - origin, where `origin` is the rounded m * scale. This rounding is the same for all keys.
 // rest_of_origin corrects it at the end.
 template <int kScores>
-__device__ __forceinline__ void soften_rows(float scale, float (&s)[kScores], WgmmaSums& rows, float (&alpha)[2]) {
+__device__ __forceinline__ void softmax_rows(float scale, float (&s)[kScores], WgmmaSums& rows, float (&alpha)[2]) {
   float largest[2][2], sums[2][2] = {},
                        origin[2];  // largest, sums: two for each row, so that chains of dependent operations are short
 #pragma unroll

@@ -356,7 +356,7 @@ pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 #[doc = " the sequence has an uncommitted tree. Call kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
-#[doc = " the tables of a kvc_plan are not those of the requested kvc_plan_build. Or it has no\ntables, because no build was made or the last failed. Or no forward is open in the graph"]
+#[doc = " the tables of a kvc_plan are not those of the build that the call names. Or the plan has\nno tables, because no build was made or the last one failed. Or no forward is open in the\ngraph"]
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
 #[doc = " the sequence is suspended. Call kvc_seq_resume first"]
 pub const KVC_ERROR_SUSPENDED: kvc_status_code = 206;
@@ -364,7 +364,7 @@ pub const KVC_ERROR_SUSPENDED: kvc_status_code = 206;
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
 #[doc = " the driver reported an error. The message names the error and the call"]
 pub const KVC_ERROR_DEVICE_FAILED: kvc_status_code = 301;
-#[doc = " an operation on a file, tier or transport failed, or a callback that writes or reads reported a\nfailure. The message says why"]
+#[doc = " an operation on a file, tier or transport failed, or a write or read callback of the caller\nreported a failure. The message says why"]
 pub const KVC_ERROR_IO: kvc_status_code = 400;
 #[doc = " stored bytes are damaged or cut off, or were not written by this library"]
 pub const KVC_ERROR_CORRUPT: kvc_status_code = 401;
@@ -580,7 +580,7 @@ const _: () = {
 };
 #[doc = " pair i of rotated dims is (2i, 2i+1), as in GPT-J. Without this flag, pair i is\n(i, i + rope_dim/2), as in GPT-NeoX"]
 pub const KVC_LAYER_ROPE_INTERLEAVED: kvc_layer_flags = 1;
-#[doc = " The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens\n by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. The\n index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim must be 0.\n v_scales, kv_storage and v_storage must be NULL, and k_storage may be given. rope_mode must not be KVC_ROPE_ON_READ.\n num_q_heads is the number of index heads"]
+#[doc = " The layer stores K and no V. Its keys are index keys: by them, kvc_forward_select chooses the tokens to which queries\n attend in other layers. No query attends to index keys. The layer may be in any group that is neither recurrent nor cross. The\n index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim must be 0.\n v_scales, kv_storage and v_storage must be NULL, and k_storage may be given. rope_mode must not be KVC_ROPE_ON_READ.\n num_q_heads is the number of index heads"]
 pub const KVC_LAYER_KEYS_ONLY: kvc_layer_flags = 2;
 pub type kvc_layer_flags = ::core::ffi::c_uint;
 #[doc = " One state tensor of a recurrent layer. The layer keeps one such tensor for each sequence. Examples are the last inputs of\n a convolution, and the state of linear attention or of a state-space model."]
@@ -624,7 +624,7 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:\nfloat8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).\nA quantised type stores an element x as x / scale, rounded to the nearest value of the type (ties\nto even). If |x / scale| is above the largest finite value of the type, that value is stored,\nwith the sign of x. NaN is stored as NaN if the type has NaN. An element is read as\nstored * scale. (uint4 has other rules, as that page says.)\nint8: each row of one token and one head has its own scale, which is stored in the page. The\nscale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.\nIf amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds\nan infinity or a NaN is read as NaN"]
+    #[doc = " the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:\nfloat8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).\nA quantised type stores an element x as x / scale, rounded to the nearest value of the type (ties\nto even). If |x / scale| is above the largest finite value of the type, that value is stored,\nwith the sign of x. NaN is stored as NaN if the type has NaN. An element is read as\nstored * scale. (uint4 has other rules: docs/reference/formats.md.)\nint8: each row of one token and one head has its own scale, which is stored in the page. The\nscale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.\nIf amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds\nan infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
@@ -646,7 +646,7 @@ pub struct kvc_layer_config {
     pub kv_storage: *mut DLManagedTensorVersioned,
     #[doc = " nullable; adopted; like kv_storage, for K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
-    #[doc = " nullable; adopted; like kv_storage, for V alone: [>= pages, Hkv, page_size, Dv].\nGive it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.\nA storage has the dtype of the layer; for float8 the dtype may also be uint8.\nint8, uint4 and float4 layers cannot have a storage of the caller, because only\nthe library can lay out the scales in their pages. Row formats with scales after\nthe rows of a page: k_storage [>= pages, bytes of a page] uint8, in MLA groups and\nwith KVC_LAYER_KEYS_ONLY only"]
+    #[doc = " nullable; adopted; like kv_storage, for V alone: [>= pages, Hkv, page_size, Dv].\nGive it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.\nA storage has the dtype of the layer; for float8 the dtype may also be uint8.\nint8, uint4 and float4 layers cannot have a storage of the caller, because only\nthe library can lay out the scales in their pages. A row format (kvc_row_format)\nwith scales after the rows of a page has k_storage [>= pages, bytes of a page]\nuint8 in MLA groups and with KVC_LAYER_KEYS_ONLY; other layers cannot have a\nstorage"]
     pub v_storage: *mut DLManagedTensorVersioned,
     #[doc = " float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0"]
     pub k_scales: *const f32,
@@ -706,21 +706,21 @@ const _: () = {
 };
 #[doc = " all dims have the type kvc_layer_config.dtype"]
 pub const KVC_ROW_FORMAT_DTYPE: kvc_row_format = 0;
-#[doc = " the row of DeepSeek-V3.2, as vLLM (\"fp8_ds_mla\") and FlashMLA store it. It has 656 bytes: 512\nlatent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each, then 64 rotary\ndims as bfloat16. For MLA groups with head_dim 576 and latent_dim 512"]
+#[doc = " the row of DeepSeek-V3.2, as vLLM (\"fp8_ds_mla\") and FlashMLA store it. It has 656 bytes:\n512 latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each, then 64\nrotary dims as bfloat16. For MLA groups with head_dim 576 and latent_dim 512"]
 pub const KVC_ROW_FORMAT_FP8_DS_MLA: kvc_row_format = 1;
-#[doc = " the row of DeepSeek-V4, as vLLM and FlashMLA store it. It has 576 bytes: 448 dims as\nfloat8_e4m3fn, then 64 rotary dims as bfloat16. After the rows of a page, each row has 8\nbytes: 7 scales of 64 dims each, which are powers of two, and a zero. For MLA groups with\nhead_dim 512 and latent_dim 512: V is the whole row"]
+#[doc = " the row of DeepSeek-V4, as vLLM and FlashMLA store it. It has 576 bytes: 448 dims as\nfloat8_e4m3fn, then 64 rotary dims as bfloat16. The rows of a page are followed by 8\nbytes for each row: 7 powers of two, each the scale of 64 dims, and a zero. For MLA\ngroups with head_dim 512 and latent_dim 512: V is the whole row"]
 pub const KVC_ROW_FORMAT_FP8_DS_V4: kvc_row_format = 2;
-#[doc = " float4_e2m1fn. After the rows of a page, each row has a power of two (float8_e8m0fnu) for\neach 32 dims. Index keys of DeepSeek-V4: 68 bytes for 128 dims"]
+#[doc = " float4_e2m1fn. The rows of a page are followed by the scales of each row: a power of two\n(float8_e8m0fnu) for each 32 dims. Index keys of DeepSeek-V4: 68 bytes for 128 dims"]
 pub const KVC_ROW_FORMAT_MXFP4: kvc_row_format = 3;
 #[doc = " the same with float8_e4m3fn. Rows of DeepSeek-V4.1: 528 bytes for 512 dims"]
 pub const KVC_ROW_FORMAT_MXFP8: kvc_row_format = 4;
-#[doc = " float8_e4m3fn. After the rows of a page, each row has a float32 for each 128 dims, which\nappend chooses as a power of two. Index keys of DeepSeek-V3.2: 132 bytes for 128 dims"]
+#[doc = " float8_e4m3fn. The rows of a page are followed by the scales of each row: a float32 for\neach 128 dims, which append chooses as a power of two. Index keys of DeepSeek-V3.2: 132\nbytes for 128 dims"]
 pub const KVC_ROW_FORMAT_FP8_BLOCKS: kvc_row_format = 5;
-#[doc = " float4_e2m1fn. After the rows of a page, each row has a float8_e4m3fn for each 16 dims.\nCompressed rows of DeepSeek-V4.1: 288 bytes for 512 dims"]
+#[doc = " float4_e2m1fn. The rows of a page are followed by the scales of each row: a float8_e4m3fn\nfor each 16 dims. Compressed rows of DeepSeek-V4.1: 288 bytes for 512 dims"]
 pub const KVC_ROW_FORMAT_NVFP4: kvc_row_format = 6;
-#[doc = " the row of DeepSeek-V3.2 with 352 bytes: 512 latent dims as float4_e2m1fn, then 64 rotary\ndims as float8_e4m3fn without a scale, then 32 float8_e4m3fn, the scales of 16 latent dims\neach. That of block s is byte 8 * (s % 4) + s / 4. For MLA groups with head_dim 576 and\nlatent_dim 512"]
+#[doc = " the row of DeepSeek-V3.2 with 352 bytes: 512 latent dims as float4_e2m1fn, then 64\nrotary dims as float8_e4m3fn without a scale, then 32 float8_e4m3fn, the scales of 16\nlatent dims each. The scale of block s is byte 320 + 8 * (s % 4) + s / 4 of the row. For\nMLA groups with head_dim 576 and latent_dim 512"]
 pub const KVC_ROW_FORMAT_NVFP4_DS_MLA: kvc_row_format = 7;
-#[doc = " How a layer stores its rows (kvc_layer_config.row_format). docs/reference/formats.md has the bytes of each format, and says\n how views, exports and storage of the caller look. Values other than 0 need the default dtype. In these formats, blocks of\n neighbouring dims have a scale, which append computes. If one dim of a block is infinite or NaN, the whole block is read as\n NaN."]
+#[doc = " How a layer stores its rows (kvc_layer_config.row_format). docs/reference/formats.md has the bytes of each format, and\n says how views, exports and storage of the caller look. A layer with a row_format other than 0 must have the default\n dtype. In these formats, blocks of neighbouring dims have a scale, which append computes. If one dim of a block is\n infinite or NaN, the whole block is read as NaN."]
 pub type kvc_row_format = ::core::ffi::c_uint;
 #[doc = " K and V"]
 pub const KVC_ROW_KV: kvc_row = 0;
@@ -755,7 +755,7 @@ pub struct kvc_group_config {
     pub window_tokens: i64,
     #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0"]
     pub chunk_tokens: i64,
-    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity. For a recurrent group, it is then max_sequences * (2 + max_checkpoints + n). If\nmax_draft_states is 0, n is 0. Otherwise n is the smaller of max_draft_states + 1 and\nmax_tree_nodes - 1. In a recurrent group, a sequence takes one page, one more page in an open\nforward, and one page for each checkpoint. An uncommitted tree takes one page for the state\nbefore the tree (none if it is a checkpoint), and one page for each node whose state is kept,\nexcept the last node"]
+    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity. For a recurrent group, it is then max_sequences * (2 + max_checkpoints + n). If\nmax_draft_states is 0, n is 0. Otherwise n is the smaller of max_draft_states + 1 and\nmax_tree_nodes - 1. In a recurrent group, a sequence takes one page, one more page in an open\nforward, and one page for each checkpoint. An uncommitted tree takes one page for the state\nbefore the tree, unless this state is a checkpoint. It also takes one page for each node whose\nstate is kept, except for the last node: the sequence's own page has the state of that node"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -796,7 +796,7 @@ pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
 pub type kvc_prefix_policy = ::core::ffi::c_uint;
 #[doc = " the cache has a page pool for every layer. The pool is in memory of the cache or of the caller\n(kvc_layer_config.kv_storage)"]
 pub const KVC_STORAGE_OWN: kvc_storage = 0;
-#[doc = " the cache has tables only, for engines with pools and kernels of their own. Sequences, pages and\nsteps work as usual, but the cache stores no K and V. The engine must copy some tokens from page to\npage: kvc_cache_take_copies returns these copies. append, attend, exports and imports are\nUNSUPPORTED. The layer configs give the size of a page, and one layer for each group is enough. The\ncache does store recurrent states, so kvc_forward_load_state works"]
+#[doc = " the cache has tables only, for engines with pools and kernels of their own. Sequences, pages and\nsteps work as usual, but the cache stores no K and V. The engine must copy some tokens from page to\npage: kvc_cache_take_copies returns these copies. append, attend, exports and imports are\nUNSUPPORTED. The layer configs say how many bytes a page has, and one layer for each group is\nenough. The cache does store recurrent states, so kvc_forward_load_state works"]
 pub const KVC_STORAGE_NONE: kvc_storage = 1;
 pub type kvc_storage = ::core::ffi::c_uint;
 #[repr(C)]
@@ -841,7 +841,7 @@ pub struct kvc_cache_config {
     pub prefix_pages: i64,
     #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: the largest number of positions whose\nstates the index can hold, below 2^31; 0 = max_sequences. A recurrent group whose\nnum_pages is 0 gets this many pages in addition. Else 0"]
     pub prefix_checkpoints: i64,
-    #[doc = " borrowed; nullable: pages of this cache have no keys (section 13), so there are no\nevents and no tiers. [32]: identifies the model (weights, quantisation, tokenizer), as\nin kvc_page_keys_args"]
+    #[doc = " borrowed; nullable: pages of this cache have no page keys (section 13), so there are\nno events and no tiers. [32]: identifies the model (weights, quantisation, tokenizer),\nas in kvc_page_keys_args"]
     pub fingerprint: *const u8,
     #[doc = " KVC_CACHE_PREFIX_INDEX and a fingerprint: number of events that the cache keeps until\nthey are read (section 14), below 2^31; 0 = none. Else 0"]
     pub events_capacity: i64,
@@ -959,7 +959,7 @@ pub struct kvc_batch {
     pub sequences: *const kvc_seq,
     #[doc = " [num_sequences], number of new tokens of each row, >= 1; an inert row may have 0"]
     pub append_lengths: *const i32,
-    #[doc = " the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer\nin this range that stores K and V must be appended before kvc_forward_end. Give a range\nfor a pipeline stage, or for a draft that exits early. The layers outside of the range\nthen lack the tokens of this forward, until truncate drops these tokens. While a layer\nlacks tokens, ORDER is returned by exports of these tokens, and by forwards whose range\ncontains the layer"]
+    #[doc = " the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer\nin this range that stores K and V must be appended before kvc_forward_end. Give a range\nif one cache serves several pipeline stages, or for a draft that computes only the\nfirst layers. The layers outside of the range then lack the tokens of this forward,\nuntil truncate drops these tokens. While a layer lacks tokens, ORDER is returned by\nexports of these tokens, and by forwards whose range contains the layer"]
     pub layer_begin: i32,
     pub layer_end: i32,
     #[doc = " nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token\ntrees: see kvc_seq_commit). In a row without a tree, all tokens have KVC_TREE_NONE.\nIgnored in inert rows"]
@@ -1004,7 +1004,7 @@ pub struct kvc_append_args {
     pub v: *const DLTensor,
     #[doc = " nullable: the angles follow from the rope fields of the layer and the positions of the\ntokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the\nangle of pair i for token t, and [t, 1, i] is the sin of this angle. If the scaling has an\nattention factor, the caller multiplies cos and sin by the factor. Use the table for\nangles that only the caller can compute (M-RoPE, dynamic NTK: docs/reference/rope.md).\nNeeds KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer"]
     pub rope_cos_sin: *const DLTensor,
-    #[doc = " with stored bytes in k and v, if pages have scales after their rows: borrowed. int8 and uint4:\n[>= T, Hkv] float32, the scale of each row. Row formats: the scales of each row, in the dtype\nand shape of an export (kvc_exported.k_scale). Else NULL. (Stored bytes of float8 and float4\nhave the scales of the layer)"]
+    #[doc = " NULL, unless k and v are stored bytes of a format with scales after the rows of a page. Then it\nis needed, and borrowed. int8 and uint4: [>= T, Hkv] float32, the scale of each row. Row\nformats: the scales of each row, in the dtype and shape of an export (kvc_exported.k_scale).\n(Stored bytes of float8 and float4 have the scales of the layer)"]
     pub k_scale: *const DLTensor,
     #[doc = " the same for v"]
     pub v_scale: *const DLTensor,
@@ -1077,7 +1077,7 @@ pub struct kvc_attend_args {
     pub rel_bias: *const DLTensor,
     #[doc = " nullable: no bias by key. Borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: entry\n[r, j] is added to the scores of key j in row r of the batch. Key j is the token with index j,\nas in indices. `keys` is the length of the longest row that has queries, new tokens\nincluded"]
     pub key_bias: *const DLTensor,
-    #[doc = " nullable: no mask. Borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost\nstride 1: an entry [t, j] or [t, head, j] that is 0 hides key j from the query of token t. Tokens\nare counted as in q, and keys as in key_bias. A mask cannot show a key that the layer hides. With\nNON_CAUSAL, in a layer without window and chunks, only the mask hides keys"]
+    #[doc = " nullable: no mask. Borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost\nstride 1: an entry [t, j] or [t, head, j] that is 0 hides key j from the query of token t. Tokens\nare counted as in q, and keys as in key_bias. A mask cannot show a key that the layer hides.\nWith NON_CAUSAL, a layer without window and chunks hides no key from a row that has neither a tree\nnor a streaming window"]
     pub mask: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1255,7 +1255,7 @@ pub const KVC_POOL_KV: kvc_pool = 0;
 pub const KVC_POOL_K: kvc_pool = 1;
 #[doc = " [pages, Hkv, page_size, Dv]; MLA: the first latent_dim dims of KVC_POOL_K"]
 pub const KVC_POOL_V: kvc_pool = 2;
-#[doc = " scales of K, float32: [pages, Hkv, page_size] for int8 and uint4; [Hkv] for float8 and float4\n(ones if the config gives no scales). Row formats with scales after the rows of a page: [pages,\nHkv, page_size, scales of a row] uint8; FP8_BLOCKS float32, and for 128 dims [pages, Hkv,\npage_size]"]
+#[doc = " scales of K, float32: [pages, Hkv, page_size] for int8 and uint4; [Hkv] for float8 and float4\n(ones if the config gives no scales). Row formats with scales after the rows of a page: [pages,\nHkv, page_size, scales of a row] uint8. FP8_BLOCKS has float32 instead, and no last dim if a row\nhas one scale (128 dims)"]
 pub const KVC_POOL_K_SCALE: kvc_pool = 3;
 #[doc = " scales of V, in the same shapes"]
 pub const KVC_POOL_V_SCALE: kvc_pool = 4;
@@ -1307,7 +1307,7 @@ pub struct kvc_exported {
     pub k: *mut DLManagedTensorVersioned,
     #[doc = " [tokens, Hkv, Dv], with a dtype as k"]
     pub v: *mut DLManagedTensorVersioned,
-    #[doc = " scales of k, float32: [tokens, Hkv] for int8 and uint4; [Hkv] for float8 and\nfloat4. Row formats with scales after the rows of a page: [tokens, Hkv, scales of a\nrow] uint8; FP8_BLOCKS float32, and for 128 dims [tokens, Hkv]"]
+    #[doc = " scales of k, float32: [tokens, Hkv] for int8 and uint4; [Hkv] for float8 and\nfloat4. Row formats with scales after the rows of a page: [tokens, Hkv, scales of a\nrow] uint8. FP8_BLOCKS has float32 instead, and no last dim if a row has one scale\n(128 dims)"]
     pub k_scale: *mut DLManagedTensorVersioned,
     #[doc = " scales of v, in the same shapes"]
     pub v_scale: *mut DLManagedTensorVersioned,
@@ -2099,7 +2099,7 @@ pub const KVC_EVENT_STORED: kvc_event_kind = 1;
 pub const KVC_EVENT_REMOVED: kvc_event_kind = 2;
 #[doc = " no page can be found in any group"]
 pub const KVC_EVENT_CLEARED: kvc_event_kind = 3;
-#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that has most of its prompt in a prefix index. Events tell the router how the\n prefix index of each engine changes. There are three kinds: a whole page can now be found (stored), a page can no longer\n be found (removed), or no page can be found any more (cleared). A cache with events_capacity keeps the newest events in a\n ring buffer. If the buffer is full, a new event replaces the oldest one, and no call waits.\n\n Events are numbered from 0. A reader gives the number of the next event that it needs, and gets the range of numbers that\n the call returned:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events were lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again drops all pages that the reader has recorded, and takes a snapshot (kvc_events_snapshot). Then it reads events\n from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index.\n\n   Pages     Events name whole pages by their keys (section 13). A salt that is not 0 goes into a key as 8 bytes,\n             little-endian. Only messages name the adapter and the media of a page. Each group has its own events for a page.\n             A recurrent group has events only for states at the end of a whole page.\n   Bytes     Instead of records, a call can write one message in the format of vLLM's consumers: docs/reference/events.md.\n In a cache whose events_capacity is 0, every call of this section returns UNSUPPORTED."]
+#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that has most of its prompt in a prefix index. Events tell the router how the\n prefix index of each engine changes. There are three kinds: a whole page can now be found (stored), a page can no longer\n be found (removed), or no page can be found any more (cleared). A cache with events_capacity keeps the newest events in a\n ring buffer. If the buffer is full, a new event replaces the oldest one, and no call waits.\n\n Events are numbered from 0. A reader gives the number of the next event that it needs, and gets the range of numbers that\n the call returned:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events were lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again drops all pages that the reader has recorded, and takes a snapshot (kvc_events_snapshot). Then it reads events\n from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index.\n\n   Pages     Events name whole pages by their keys (section 13). A salt that is not 0 goes into a key as 8 bytes,\n             little-endian. Only messages name the adapter and the media of a page. Each group has its own events for a\n             page.\n             A recurrent group has events only for states at the end of a whole page.\n   Bytes     Instead of records, a call can write one message in the format of vLLM's consumers: docs/reference/events.md.\n In a cache whose events_capacity is 0, every call of this section returns UNSUPPORTED."]
 pub type kvc_event_kind = ::core::ffi::c_uint;
 #[doc = " the stored page is not the first page of its sequence"]
 pub const KVC_EVENT_HAS_PARENT: kvc_event_flags = 1;

@@ -14,7 +14,7 @@ constexpr Kind kPairs[][2] = {{Kind::kBf16, Kind::kBf16}, {Kind::kF16, Kind::kF1
 
 // Several tiles of keys, of few and of many rows, with what decides which keys a row sees. Scores have a deviation of
 // 8: a relative error of 2^-19 in a key is one of the LSE's.
-TEST(Turned, TilesOfKeys) {
+TEST(Rotated, TilesOfKeys) {
   const int dims[][2] = {{64, 64}, {80, 48}, {16, 16}, {128, 128}, {256, 256}, {112, 112}, {192, 128}};
   for (unsigned i = 0; i < 28; ++i) {
     SceneConfig config;
@@ -43,7 +43,7 @@ TEST(Turned, TilesOfKeys) {
 }
 
 // The same for latent rows, whose last dims are rotated.
-TEST(Turned, LatentRows) {
+TEST(Rotated, LatentRows) {
   const int dims[][2] = {{80, 64}, {96, 64}, {288, 256}, {576, 512}};
   for (unsigned i = 0; i < 12; ++i) {
     SceneConfig config;
@@ -64,7 +64,7 @@ TEST(Turned, LatentRows) {
 }
 
 // NaN in K and V of a token must not reach the queries before it.
-TEST(Turned, LaterTokensMayBeNaN) {
+TEST(Rotated, LaterTokensMayBeNaN) {
   for (const auto& pair : kPairs) {
     for (int queries : {3, 40}) {
       SceneConfig config;
@@ -95,7 +95,7 @@ TEST(Turned, LaterTokensMayBeNaN) {
 }
 
 // Keys near the end of float16's range, which rotation moves beyond it, and tiny keys with large queries.
-TEST(Turned, LargeAndTinyKeys) {
+TEST(Rotated, LargeAndTinyKeys) {
   for (const float size : {60000.0f, 1e-4f}) {
     SceneConfig config;
     config.q = config.kv = Kind::kF16;

@@ -1,5 +1,5 @@
 // Keys that are rotated on read, on tensor cores: their place in shared memory, and how often they are multiplied.
-// tests/kernels/turned_test.cc and fold_test.cc test the numbers.
+// tests/kernels/rotated_test.cc and fold_test.cc test the numbers.
 #include "kernels/cuda/attend/mma/tiles.cuh"
 #include "mma_call.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 // The lower parts of keys that are rotated on read are between the tiles and the folded states: one part in float16,
 // two in bfloat16. They have whole steps of 16 dims around the rotated ones.
-TEST(MmaTurned, KeysHaveRoomForTheirLowerParts) {
+TEST(MmaRotated, KeysHaveRoomForTheirLowerParts) {
   const double table = 0.0;
   for (Type q : {Type::kF16, Type::kBf16}) {
     for (Type stored : {q, Type::kE4m3}) {
@@ -22,8 +22,8 @@ TEST(MmaTurned, KeysHaveRoomForTheirLowerParts) {
       EXPECT_EQ(needs.lower_parts, q == Type::kF16 ? 1 : 2);
       for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
         const MmaShape shape = shape_of_stages(call.layer, rows, needs, kMmaSizes, 2);
-        EXPECT_EQ(shape.turned_begin, 0);
-        EXPECT_EQ(shape.turned_end, 96);
+        EXPECT_EQ(shape.rotated_begin, 0);
+        EXPECT_EQ(shape.rotated_end, 96);
         EXPECT_EQ(shape.lower_pitch, 256);
         EXPECT_EQ(shape.lower_at % 128, 0);
         EXPECT_EQ(shape.lower_at, shape.raw_at + (stored == q ? 0 : 2 * kMmaTileKeys * 256));
@@ -35,7 +35,7 @@ TEST(MmaTurned, KeysHaveRoomForTheirLowerParts) {
 }
 
 // Keys rotated in their last 32 of 64 dims: 2 of 4 steps are multiplied twice in float16.
-TEST(MmaTurned, KeysAreMultipliedPartByPart) {
+TEST(MmaRotated, KeysAreMultipliedPartByPart) {
   EXPECT_EQ(attend_on("sm_90_simple", 1, 64, Type::kF16, 0, 32).products, 0);
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16, 0, 32).products, 4 * 4 * (2 * (4 + 2) + 8));
   EXPECT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16, 0, 32).products, 4 * 3 * (8 * (4 + 2) + 4 * 8));
