@@ -7,6 +7,7 @@ packages=$root/build/packages
 release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
+on_aarch64=(qemu-aarch64-static -L /usr/aarch64-linux-gnu)
 
 tarball() { # it is unpacked and moved; compilers, CMake and dlopen find it by its path alone
   for way in install pkg_config find_package dlopen; do
@@ -30,8 +31,8 @@ assert (pathlib.Path(kvcache.get_include()) / "dlpack/dlpack.h").exists()' )
 
 crates() { CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/build/rust} bash scripts/consume_rust.sh; }
 
-go_module() { # other modules come from the cache that the set-up filled, the library from the tarball
-  local version module=kvcache.dev/kvcache downloads library
+go_module() { # other modules come from the cache that the set-up filled
+  local version module=kvcache.dev/kvcache downloads library expected
   version=$(cat "$packages/goproxy/$module/@v/list")
   downloads=$(go env GOMODCACHE)/cache/download
   mkdir -p "$place/go/library"
@@ -43,8 +44,17 @@ go_module() { # other modules come from the cache that the set-up filled, the li
     printf 'module program\n\ngo %s\n\nrequire %s %s\n' "$(sed -n 's/^go //p' "$root/bindings/go/go.mod")" $module "$version" > go.mod
     CGO_ENABLED=0 go build -mod=mod -o program .
     test -f "$GOMODCACHE/$module@$version/LICENSE"
-    test "$(KVCACHE_LIBRARY=$library ./program)" = "$(sed -n 's|.*fmt.Println(.*) // ||p' main.go)"
-    KVCACHE_LIBRARY=$library ./program )
+    expected=$(sed -n 's|.*fmt.Println(.*) // ||p' main.go)
+    test "$(env -u KVCACHE_LIBRARY ./program)" = "$expected" # the library in the module
+    CGO_ENABLED=0 go build -mod=mod -tags kvcache_external -o without .
+    test "$(KVCACHE_LIBRARY=$library ./without)" = "$expected"
+    ! env -u KVCACHE_LIBRARY ./without 2> message && grep 'the Go module itself: no library for' message
+    env -u KVCACHE_LIBRARY ./program
+    if "$python" -m zipfile -l "$packages/goproxy/$module/@v/$version.zip" | grep -q libkvcache_linux_arm64; then # after the preset aarch64
+      GOARCH=arm64 CGO_ENABLED=0 go build -mod=mod -o program_arm64 .
+      test "$(env -u KVCACHE_LIBRARY "${on_aarch64[@]}" ./program_arm64)" = "$expected"
+      echo "and on aarch64, under qemu"
+    fi )
 }
 
 jar() { # the libraries come out of the jar, because nothing else names one
@@ -58,7 +68,17 @@ jar() { # the libraries come out of the jar, because nothing else names one
     ls cache/*/libkvcache.so.? cache/*/libkvcache_jni.so
     command jar --list --file "$packages"/kvcache-*.jar > contents
     grep -x META-INF/LICENSE contents
-    grep -x META-INF/LICENSE.dlpack contents && grep -x META-INF/LICENSE.xxhash contents )
+    grep -x META-INF/LICENSE.dlpack contents && grep -x META-INF/LICENSE.xxhash contents
+    if grep -q natives/Linux-aarch64/ contents; then # after the preset aarch64. The runtime there cannot compile
+      name=$(sed -n 's/^public class \([A-Za-z]*\).*/\1/p' Program.java)
+      cp Program.java "$name.java"
+      javac --release 17 -cp "$packages"/kvcache-*.jar -d . "$name.java"
+      env -u KVCACHE_LIBRARY "${on_aarch64[@]}" "$(bash "$root/scripts/setup_aarch64.sh")" -Xint -Xcheck:jni \
+        --enable-native-access=ALL-UNNAMED -Dkvcache.cache=cache-aarch64 -cp "$(echo "$packages"/kvcache-*.jar):." "$name" \
+        > output-aarch64
+      diff output output-aarch64
+      echo "and on aarch64, under qemu"
+    fi )
 }
 
 [ $# -gt 0 ] || set -- tarball wheel crates go jar

@@ -22,6 +22,7 @@ policy=manylinux_2_34_$platform
 dlpack=$(dlpack_include_dir)
 version=$(sed -n 's/^#define KVC_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/kvcache.h | paste -sd .)
 release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
+aarch64=${KVCACHE_AARCH64_BUILD:-$root/build/aarch64} # the preset aarch64. If it was built, the Go module has its library too
 # Equal inputs give equal packages: they hold no build time, owner or folder order. A zip file cannot hold a time before
 # 1980, so its time is the second day of that year.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315619200}
@@ -60,8 +61,19 @@ crates() {
 }
 
 go_module() {
+  local stage libraries
+  stage=$(mktemp -d)
+  strip -o "$stage/native.so" "$release/src/libkvcache.so"
+  libraries=(linux_"$(go env GOARCH)"="$stage/native.so")
+  if [ -f "$aarch64/src/libkvcache.so" ]; then
+    aarch64-linux-gnu-strip -o "$stage/arm64.so" "$aarch64/src/libkvcache.so"
+    libraries+=(linux_arm64="$stage/arm64.so")
+  fi
+  xxhash_license > "$stage/xxhash" # its functions are compiled into the libraries
   rm -rf "$packages/goproxy"
-  python3 scripts/package_go.py "$packages/goproxy" "v$version"
+  python3 scripts/package_go.py "$packages/goproxy" "v$version" --licence LICENSE.xxhash="$stage/xxhash" "${libraries[@]}"
+  echo "libraries in the Go module: ${libraries[*]%%=*}"
+  rm -rf "$stage"
 }
 
 java_jar() {
@@ -71,14 +83,26 @@ java_jar() {
   ( cd bindings/java
     KVCACHE_LIBRARY=$stage/libkvcache.so DLPACK_INCLUDE_DIR=$dlpack mvn --batch-mode --quiet -DskipTests \
       -Dproject.build.outputTimestamp="$SOURCE_DATE_EPOCH" clean package )
-  mkdir "$stage/META-INF"
+  [ ! -f "$aarch64/src/libkvcache.so" ] || aarch64_natives "$stage/natives/Linux-aarch64"
+  mkdir -p "$stage/META-INF" "$stage/natives"
   cp LICENSE "$stage/META-INF/LICENSE"
   cp LICENSE "$stage/META-INF/LICENSE.dlpack" # its structs are compiled in, and its licence is the same text
   xxhash_license > "$stage/META-INF/LICENSE.xxhash" # its functions are compiled in
   cp "build/java/kvcache-$version.jar" "$packages"
   jar --update --date="$(date --utc --date="@$SOURCE_DATE_EPOCH" +%FT%TZ)" --file "$packages/kvcache-$version.jar" \
-    -C "$stage" META-INF
+    -C "$stage" META-INF -C "$stage" natives
   rm -rf "$stage"
+}
+
+# The JNI layer and the library of the jar, for another architecture.
+aarch64_natives() { # FOLDER
+  local build=$root/build/java-aarch64
+  aarch64-linux-gnu-strip -o "$stage/libkvcache_aarch64.so" "$aarch64/src/libkvcache.so"
+  cmake -S bindings/java/native -B "$build" -DCMAKE_TOOLCHAIN_FILE="$root/cmake/aarch64-linux-gnu.cmake" \
+    -DCMAKE_BUILD_TYPE=Release -DJAVA_HOME="$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")" \
+    -DDLPACK_INCLUDE_DIR="$dlpack" -DNATIVES="$1" -DKVCACHE_LIBRARY="$stage/libkvcache_aarch64.so" > /dev/null
+  cmake --build "$build"
+  aarch64-linux-gnu-strip --strip-unneeded "$1"/libkvcache_jni.so
 }
 
 # The library as a DLL, its import library, headers and so on. The run-time libraries of gcc are linked into it.

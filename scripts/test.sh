@@ -289,6 +289,12 @@ packages() {
   bash scripts/consume_packages.sh
 }
 
+# The Go module and the jar once more, now with the library of the build for aarch64. Their programs run under qemu too.
+aarch64_packages() {
+  bash scripts/package.sh tarball go jar
+  bash scripts/consume_packages.sh go jar
+}
+
 # Checks in a folder with only the sources that every script sets up what it needs. This runs the real scripts/setup.sh; in the
 # quick tests, tests/python replaces it.
 fresh_clone() { KVC_FRESH_SET_UP=real run_pytest tests/python/test_scripts.py; }
@@ -361,10 +367,11 @@ tsan() {
   part tsan run_ctest tsan
 }
 aarch64() { # emulation runs about 0.1 G multiply-adds a second, so the preset takes every fifth case of the numeric grids
-  in_time build-aarch64 aarch64 aarch64-kernels || return 0
+  in_time build-aarch64 aarch64 aarch64-kernels aarch64-packages || return 0
   part build-aarch64 configure_and_build aarch64
   part aarch64 run_ctest aarch64 --label-exclude '^kernels$'
   part aarch64-kernels run_ctest aarch64 --label-regex '^kernels$'
+  part aarch64-packages aarch64_packages
 }
 cuda_80() { late_part cuda-80 cuda 80-real cuda-80; }
 coverage() {

@@ -25,10 +25,11 @@ var (
 	loading sync.Mutex
 )
 
-// Load finds and loads libkvcache, once for the process: the file that the environment variable KVCACHE_LIBRARY names, or
-// the library in the directory that it names, and nothing else if it is set; else the file beside the executable or in lib beside its folder; else what the system's
-// loader finds. New and NewContext do this by themselves. The error lists every place and what was wrong there; a later
-// call tries again.
+// Load finds and loads libkvcache, once for the process. If the environment variable KVCACHE_LIBRARY is set, only the file
+// that it names is tried, or the library in the directory that it names. Otherwise these places are tried in order: the
+// folder of the executable, the folder lib beside it, the library in this module (published modules have one for Linux),
+// and what the system's loader finds. New and NewContext do this by themselves. The error lists every place and what was
+// wrong there; a later call tries again.
 func Load() error {
 	_, err := load()
 	return err
@@ -71,7 +72,7 @@ func candidates(environment, executable string) []string {
 			places = append(places, filepath.Join(place, major), filepath.Join(place, plain))
 		}
 	}
-	return append(places, major, plain)
+	return append(places, embeddedPlace, major, plain)
 }
 
 func firstOf(places []string) (*library, error) {
@@ -87,7 +88,11 @@ func firstOf(places []string) (*library, error) {
 }
 
 func open(path string) (*library, error) {
-	handle, err := openLibrary(path)
+	load := openLibrary
+	if path == embeddedPlace {
+		load = func(string) (uintptr, error) { return openEmbedded() }
+	}
+	handle, err := load(path)
 	if err != nil {
 		return nil, err
 	}
