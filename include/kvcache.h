@@ -76,10 +76,11 @@
  *             the same cache. While kvc_cache_destroy runs, no other call on that cache may run. While kvc_context_destroy
  *             runs, no other call with that context as its argument may run. Otherwise the behaviour is undefined.
  *   Blocking  Only these calls wait for I/O: kvc_seq_save, kvc_seq_load, kvc_cache_add_tier, and kvc_cache_destroy if it
- *             closes a tier or transport. A call may wait for short work of other calls on its cache: copies of partial
- *             pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a call that computes (such
- *             as attend) returns when its result is written. At most eight such calls run in one context at the same time,
- *             and a ninth waits until one of them is done. No other call waits for a call that computes.
+ *             closes a tier (section 16) or a transport (section 17). A call may wait for short work of other calls on its
+ *             cache: copies of partial pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a
+ *             call that computes (such as attend) returns when its result is written. If the context has worker threads of
+ *             its own, at most eight such calls run in it at the same time, and a ninth waits until one of them is done. A
+ *             call that does not compute never waits for a call that computes.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
  *             A call with a stream enqueues work, and does not wait until the work is done. Only kvc_seq_save waits. The
  *             library orders this work after the earlier work of the same cache on all streams. All calls of a forward use
@@ -211,9 +212,9 @@ enum kvc_status_code {
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
                                  kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* the tables of a kvc_plan are not those of the build that the call names. Or the plan has
-                                 no tables, because no build was made or the last one failed. Or no forward is open in the
-                                 graph */
+  KVC_ERROR_STALE = 205,      /* the tables of a kvc_plan come from another kvc_plan_build than the one whose generation was
+                                 given. Or the plan has no tables, because no build was made or the last one failed. Or no
+                                 forward is open in the graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type was found */
@@ -268,7 +269,7 @@ typedef struct kvc_context kvc_context;
  * Rules for callbacks of the host program (parallel_for and log): several threads may call them at the same time. The
  * library holds no lock while it calls them. The callbacks must not throw an exception or call longjmp, and must not destroy
  * the context or a cache. After kvc_context_destroy, and kvc_cache_destroy for every cache in the context, the library no
- * longer calls the callbacks. Exported tensors never call them. */
+ * longer calls the callbacks. The deleters of exported tensors never call them. */
 typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 
 /* A callback of the host program that computes n items. The callback calls item(arg, i) once for each i in [0, n), and
@@ -277,9 +278,9 @@ typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn item, void *arg);
 
 enum kvc_context_flags {
-  /* Validation mode. Use it in tests, or to find a call that wrote outside of its pages. Some index tensors are read only by
-   * a GPU (sections 10 and 11). The device checks all values of these tensors, page ids included. The device skips a row or
-   * token that has a bad value. If a kvc_plan_build has a bad value, the device skips the whole build.
+  /* Validation mode. Use it in tests, or to find a call that wrote outside of its pages. Only a GPU reads the values
+   * of some index tensors (sections 10 and 11). The device checks all values of these tensors, page ids included. The device
+   * skips a row or token that has a bad value. If a kvc_plan_build has a bad value, the device skips the whole build.
    *
    * The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL. The report
    * comes from kvc_context_check, or from the next call on this context that is given index tensors. The report does not
@@ -439,10 +440,10 @@ enum kvc_layer_flags {
   KVC_LAYER_ROPE_INTERLEAVED = 1, /* pair i of rotated dims is (2i, 2i+1), as in GPT-J. Without this flag, pair i is
                                      (i, i + rope_dim/2), as in GPT-NeoX */
   /* The layer stores K and no V. Its keys are index keys: by them, kvc_forward_select chooses the tokens to which queries
-   * attend in other layers. No query attends to index keys. The layer may be in any group that is neither recurrent nor cross. The
-   * index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim must be 0.
-   * v_scales, kv_storage and v_storage must be NULL, and k_storage may be given. rope_mode must not be KVC_ROPE_ON_READ.
-   * num_q_heads is the number of index heads */
+   * attend in other layers. No query attends to index keys. The layer may be in any group that is neither recurrent nor
+   * cross. The index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim
+   * must be 0. v_scales, kv_storage and v_storage must be NULL, and k_storage may be given. rope_mode must not be
+   * KVC_ROPE_ON_READ. num_q_heads is the number of index heads */
   KVC_LAYER_KEYS_ONLY = 2
 };
 
@@ -508,10 +509,10 @@ typedef struct kvc_layer_config {
                                            Give it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.
                                            A storage has the dtype of the layer; for float8 the dtype may also be uint8.
                                            int8, uint4 and float4 layers cannot have a storage of the caller, because only
-                                           the library can lay out the scales in their pages. A row format (kvc_row_format)
-                                           with scales after the rows of a page has k_storage [>= pages, bytes of a page]
-                                           uint8 in MLA groups and with KVC_LAYER_KEYS_ONLY; other layers cannot have a
-                                           storage */
+                                           the library can lay out the scales in their pages. If a row format
+                                           (kvc_row_format) has scales after the rows of a page, k_storage is [>= pages,
+                                           bytes of a page] uint8, in MLA groups and with KVC_LAYER_KEYS_ONLY. Other layers
+                                           with such a row format cannot have a storage of the caller */
   const float *k_scales; /* float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
   const float *v_scales; /* the same for V. MLA: NULL, because V is part of K */
   int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one scale
@@ -600,7 +601,7 @@ enum kvc_visibility {
  *
  * The caller computes the rows. k and v of append and attend have only the rows that close in the step, in the order of the
  * batch. q and outputs have T rows, as in other groups. A layer needs no append in a step in which no row closes. Entries of
- * lists (kvc_attend_args.indices, kvc_forward_select) count compressed rows.
+ * lists (kvc_attend_args.indices, kvc_forward_select) are indices of compressed rows instead of tokens.
  *
  *   groups[1].row = KVC_ROW_LATENT;  groups[1].tokens_per_row = 4;
  *   for (i = 0, rows = 0; i < n; i++) rows += kvc_rows_closed(lengths[i], append_lengths[i], 4);
@@ -741,8 +742,8 @@ typedef struct kvc_cache_config {
                                      max_tree_nodes. Else 0 */
   int32_t tp_size;                /* number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,
                                      with a share of the kv heads of each layer. A rank does not find the pages of another
-                                     rank in tiers, even if both have the same fingerprint. A transfer may go to caches with
-                                     another tp_size */
+                                     rank in tiers, even if both have the same fingerprint. A transfer (section 17) may go to
+                                     caches with another tp_size */
   int32_t tp_rank;                /* rank of this cache, 0..tp_size - 1 */
   uint32_t reserved;              /* 0 */
 } kvc_cache_config;
@@ -786,7 +787,8 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
  * A pool that the cache allocates holds zeros until K and V are stored in it.
  * Errors:
  *   INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE
- *                  error->index is the layer or group. If it is a group, error->group is the same group
+ *                  error->index is the index of the layer or group. For a group, error->group is the same index.
+ *                  For a layer, error->group is -1
  *   DUPLICATE      a storage is given twice, or two storages overlap; error->index is the layer
  *   STRUCT_SIZE    error->index is the element
  *   OUT_OF_MEMORY  also: the pools of all layers together exceed the memory plus swap of the host; required and available
@@ -910,10 +912,10 @@ enum kvc_streaming_flags {
  *              caller rotates q, the scores of the sinks depend on the true distance between sink and query. Lengths and
  *              positions count every token, evicted tokens included, up to 2^30.
  *   Memory     The rollback margin is the last rollback_tokens tokens before the window. This call, and the end of each
- *              forward, release each page whose tokens all lie after the sinks and before the rollback margin. After that,
- *              the sequence holds at most the pages for w + rollback_tokens + n tokens, plus two pages, where n is the
- *              number of tokens of a step. If a later call sets fewer sinks, the pages of the former sinks are freed when
- *              the next page leaves the window and the rollback margin.
+ *              forward, release each page whose tokens all lie after the sinks and before the rollback margin. From then
+ *              on, during steps too, the sequence holds at most the pages for w + rollback_tokens + n tokens, plus two
+ *              pages, where n is the number of tokens of a step. If a later call sets fewer sinks, the pages of the former
+ *              sinks are freed when the next page leaves the window and the rollback margin.
  *   Rollback   fork and truncate work at positions within the pages of the sinks. They also work at positions where all keys
  *              in the window of the next query are still stored (kvc_seq_nearest_position). At other positions they return
  *              EVICTED.
@@ -990,11 +992,14 @@ typedef struct kvc_batch {
   const kvc_seq *sequences;       /* [num_sequences], distinct; 0 = an inert row, whose tokens are padding */
   const int32_t *append_lengths;  /* [num_sequences], number of new tokens of each row, >= 1; an inert row may have 0 */
   int32_t layer_begin;            /* the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer
-                                     in this range that stores K and V must be appended before kvc_forward_end. Give a range
-                                     if one cache serves several pipeline stages, or for a draft that computes only the
-                                     first layers. The layers outside of the range then lack the tokens of this forward,
-                                     until truncate drops these tokens. While a layer lacks tokens, ORDER is returned by
-                                     exports of these tokens, and by forwards whose range contains the layer */
+                                     in this range that stores new K and V in this forward must be appended before
+                                     kvc_forward_end. (With encoder_group, only layers of that group store. Without it, cross
+                                     layers do not. Layers with compressed rows store only if a row closes.) Give a range if
+                                     one cache serves several pipeline stages, each with sequences of its own, or for a draft
+                                     that computes only the first layers. The layers outside of the range then lack the
+                                     tokens of this forward, until truncate drops these tokens. While a layer lacks tokens,
+                                     ORDER is returned by exports of these tokens, and by forwards whose range contains the
+                                     layer */
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token
                                      trees: see kvc_seq_commit). In a row without a tree, all tokens have KVC_TREE_NONE.
@@ -1246,11 +1251,11 @@ static inline void kvc_select_args_init(kvc_select_args *args) {
  * can be kvc_attend_args.indices of other layers in the same forward.
  *   layer  a layer with KVC_LAYER_KEYS_ONLY, after its append in this forward. Select may be called several times for a
  *          layer
- * Windows, chunks, spans and trees hide tokens as in kvc_forward_attend. Scores are float32. No scale is applied, because a
- * positive factor changes no choice. Among equal scores, the lowest entry is chosen. A score that is NaN is lower than all
- * others, and in KVC_SELECT_RELU_SUM max(0, NaN) is 0. The chosen entries are in ascending order. If fewer than k entries
- * have a token that the query sees, all these entries are chosen, and the rest of the list is -1. The choice does not depend
- * on the batch, on the threads, or on how tokens are divided into steps (docs/reference/select.md).
+ * Windows, chunks, spans and trees decide which tokens a query sees, as in kvc_forward_attend. Scores are float32. No scale
+ * is applied, because a positive factor changes no choice. Among equal scores, the lowest entry is chosen. A score that is
+ * NaN is lower than all others, and in KVC_SELECT_RELU_SUM max(0, NaN) is 0. The chosen entries are in ascending order. If
+ * fewer than k entries have a token that the query sees, all these entries are chosen, and the rest of the list is -1. The
+ * choice does not depend on the batch, on the threads, or on how tokens are divided into steps (docs/reference/select.md).
  * Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and
  *   ORDER             the layer was not appended in this forward; the forward's stream is being captured
  *   OUT_OF_RANGE      layer; index_block, candidate_block or k * index_block; first_blocks and last_blocks; on the CPU, an
@@ -1326,10 +1331,10 @@ KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *
  * The pages of sequences that were removed during the step are released. Nodes of trees stay uncommitted until
  * kvc_seq_commit.
  *
- * Every layer in the range must have stored the new tokens. Otherwise the new pages could still have K and V of another
- * sequence in this layer. Layers that a step does not compute must be outside of its range (kvc_batch.layer_begin). In
- * graphs and with KVC_STORAGE_NONE, the library cannot check this fully, so the engine must ensure that every layer stores
- * the new tokens.
+ * Every layer in the range that stores new K and V or states in this forward must have stored them.
+ * Otherwise the new pages could still have K and V of another sequence in this layer. Layers that a step does not compute
+ * must be outside of its range (kvc_batch.layer_begin). In graphs and with KVC_STORAGE_NONE, the library cannot check this
+ * fully, so the engine must ensure that every layer stores the new tokens.
  *
  * Errors (the forward stays open): ORDER (error->index is the first layer in the range that was not appended, or that has a
  * state that was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the
@@ -1451,7 +1456,7 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   batch.append_lengths = &num_nodes;  batch.tree_parents = parents;
  *   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);
  *   ...                                        // attend in every layer: a node's query sees the sequence and the node's
- *                                              ancestors
+ *                                              // ancestors
  *   kvc_forward_end(cache, step, &error);
  *   int32_t leaf = deepest_accepted(logits);   // say 4: the path 0, 1, 4 is kept, and the length grows by 3
  *   kvc_seq_commit(cache, 1, &seq, &leaf, NULL, &error);
@@ -1467,8 +1472,8 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  * Recurrent states, in a cache with a recurrent group: the state after the last node of the newest step is always kept. The
  * states after the first max_draft_states nodes are kept too, if they were stored (kvc_forward_store_state). Only a node
  * with a state can be committed (else EVICTED), or can get children in a later step. If max_draft_states is 0, a tree must
- * be a chain, and the whole chain can only be kept or dropped. If only the first nodes of the chain are accepted, drop the
- * chain (-1), and append the tokens of these nodes as plain tokens. */
+ * be a chain, and the chain can be kept or dropped only as a whole. If only the first nodes of the chain are accepted, drop
+ * the chain (-1), and append the tokens of these nodes as plain tokens. */
 
 /* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops the other uncommitted nodes of the
  * sequence. Either all n sequences are committed, or none. K and V of kept nodes move to their final slots where needed. The
@@ -1628,14 +1633,15 @@ KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_
  *   ... store the new tokens, attend ...
  *   kvc_forward_end(cache, step, &error);
  *
- * Three calls queue copies. A fork copies a partial last page. begin copies a shared last page. A commit moves kept nodes to
- * the front, and can queue several copies for one sequence and group. A fork and begin queue at most one for each sequence
- * and group.
+ * Four calls queue copies. kvc_seq_fork and kvc_prefix_attach copy a partial last page. begin copies a shared last page. A
+ * commit moves kept nodes to the front, and can queue several copies for one sequence and group. The other calls queue at
+ * most one for each sequence and group.
  *   Order   Make the copies one after another, in the order in which kvc_cache_take_copies gives them. Make the copies of a
- *           fork or commit before the next step stores or reads anything. Make the copies of begin before its own step
- *           reads.
+ *           fork, attach or commit before the next step stores or reads anything. Make the copies of begin before the step
+ *           that it begins reads the sequence.
  *   Taking  While copies of earlier calls wait, kvc_forward_begin returns ORDER, so that no step overwrites what they read.
- *           When max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit return ORDER too.
+ *           When max_sequences * num_groups copies wait, kvc_seq_fork, kvc_prefix_attach and kvc_seq_commit return
+ *           ORDER too.
  *   Abort   An abort drops those copies of its step that were not taken. kvc_cache_clear drops all copies.
  * The layout of this struct never changes. */
 typedef struct kvc_copy {
