@@ -212,9 +212,9 @@ enum kvc_status_code {
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
                                  kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* the tables of a kvc_plan come from another kvc_plan_build than the one whose generation was
-                                 given. Or the plan has no tables, because no build was made or the last one failed. Or no
-                                 forward is open in the graph */
+  KVC_ERROR_STALE = 205,      /* the caller gave the generation (number) of one kvc_plan_build, but another build made the
+                                 tables of the kvc_plan. Or the plan has no tables, because no build was made or the last
+                                 one failed. Or no forward is open in the graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type was found */
@@ -278,9 +278,10 @@ typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn item, void *arg);
 
 enum kvc_context_flags {
-  /* Validation mode. Use it in tests, or to find a call that wrote outside of its pages. Only a GPU reads the values
-   * of some index tensors (sections 10 and 11). The device checks all values of these tensors, page ids included. The device
-   * skips a row or token that has a bad value. If a kvc_plan_build has a bad value, the device skips the whole build.
+  /* Validation mode. Use it in tests, or to find a call that wrote outside of its pages. The host does not read the
+   * values of some index tensors (sections 10 and 11): only a GPU reads them. In this mode, the GPU checks all values of
+   * these tensors, page ids included. It skips a row or token that has a bad value. If a kvc_plan_build has a bad value, the
+   * GPU skips the whole build.
    *
    * The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL. The report
    * comes from kvc_context_check, or from the next call on this context that is given index tensors. The report does not
@@ -509,10 +510,11 @@ typedef struct kvc_layer_config {
                                            Give it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.
                                            A storage has the dtype of the layer; for float8 the dtype may also be uint8.
                                            int8, uint4 and float4 layers cannot have a storage of the caller, because only
-                                           the library can lay out the scales in their pages. If a row format
-                                           (kvc_row_format) has scales after the rows of a page, k_storage is [>= pages,
-                                           bytes of a page] uint8, in MLA groups and with KVC_LAYER_KEYS_ONLY. Other layers
-                                           with such a row format cannot have a storage of the caller */
+                                           the library can lay out the scales in their pages. Some row formats
+                                           (kvc_row_format) have scales after the rows of a page. With such a format, an MLA
+                                           layer or a layer with KVC_LAYER_KEYS_ONLY can have a k_storage of [>= pages, bytes
+                                           of a page] uint8. Other layers with such a format cannot have a storage of the
+                                           caller */
   const float *k_scales; /* float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
   const float *v_scales; /* the same for V. MLA: NULL, because V is part of K */
   int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one scale
@@ -538,9 +540,9 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
 }
 
 /* How a layer stores its rows (kvc_layer_config.row_format). docs/reference/formats.md has the bytes of each format, and
- * says how views, exports and storage of the caller look. A layer with a row_format other than 0 must have the default
- * dtype. In these formats, blocks of neighbouring dims have a scale, which append computes. If one dim of a block is
- * infinite or NaN, the whole block is read as NaN. */
+ * says how views, exports and storage of the caller look. A layer with a row_format other than 0 must leave
+ * dtype at {0,0,0}, or set it to float32. The row format replaces this dtype. In these formats, blocks of neighbouring dims
+ * have a scale, which append computes. If one dim of a block is infinite or NaN, the whole block is read as NaN. */
 enum kvc_row_format {
   KVC_ROW_FORMAT_DTYPE = 0,      /* all dims have the type kvc_layer_config.dtype */
   KVC_ROW_FORMAT_FP8_DS_MLA = 1, /* the row of DeepSeek-V3.2, as vLLM ("fp8_ds_mla") and FlashMLA store it. It has 656 bytes:
@@ -615,7 +617,8 @@ enum kvc_visibility {
  * again. Then the caller must compute the row again from the inputs of the row, such as the keys of single tokens. A layer
  * of a sliding group can store these inputs. The window_tokens of the sliding group is the number of tokens from which one
  * row is computed: r, or r + o if the row is computed from its r tokens and the o tokens before them. With such a group,
- * fork and truncate return EVICTED at a position for which inputs were freed. docs/reference/rows.md has a program.
+ * fork and truncate return EVICTED at a position where these inputs are no longer stored. docs/reference/rows.md has a
+ * program.
  *
  * A group with compressed rows needs KVC_VISIBLE_ALL. The `row` of the group must be KVC_ROW_KV or KVC_ROW_LATENT. Its
  * layers must have KVC_ROPE_NONE. The cache must have KVC_STORAGE_OWN, and must not have KVC_CACHE_STREAMING. In such a
@@ -625,8 +628,8 @@ static inline int64_t kvc_rows_closed(int64_t length, int64_t append_length, int
   return (length + append_length) / tokens_per_row - length / tokens_per_row;
 }
 
-/* A group of layers. Every group must have at least one layer (else INVALID_ARGUMENT). A pipeline stage configures only the
- * layers that it computes, and the groups of these layers. */
+/* A group of layers. Every group must have at least one layer (else INVALID_ARGUMENT). A pipeline stage with a cache of its
+ * own configures only the layers that it computes, and the groups of these layers. */
 typedef struct kvc_group_config {
   uint32_t struct_size;
   int32_t row;            /* KVC_ROW_* */
@@ -635,8 +638,9 @@ typedef struct kvc_group_config {
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30. Else 0 */
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0 */
   int64_t num_pages;      /* number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's
-                             capacity. For a recurrent group, it is then max_sequences * (2 + max_checkpoints + n). If
-                             max_draft_states is 0, n is 0. Otherwise n is the smaller of max_draft_states + 1 and
+                             capacity; in a recurrent group, it follows from other limits instead: it is
+                             max_sequences * (2 + max_checkpoints + n), plus prefix_checkpoints if the cache has a prefix
+                             index. If max_draft_states is 0, n is 0. Otherwise n is the smaller of max_draft_states + 1 and
                              max_tree_nodes - 1. In a recurrent group, a sequence takes one page, one more page in an open
                              forward, and one page for each checkpoint. An uncommitted tree takes one page for the state
                              before the tree, unless this state is a checkpoint. It also takes one page for each node whose
@@ -819,8 +823,8 @@ typedef uint64_t kvc_seq;
  * Errors: TOO_MANY_SEQUENCES. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_add(kvc_cache *cache, int64_t n, kvc_seq *sequences, kvc_error *error);
 
-/* Removes n sequences, and frees every page that no other sequence shares. If a sequence is in an open forward, its id
- * becomes stale at once, and its pages are freed when the forward closes.
+/* Removes n sequences, and frees every page that nothing else holds: no other sequence, prefix index, pin, save or load. If
+ * a sequence is in an open forward, its id becomes stale at once, and its pages are freed when the forward closes.
  *   sequences  [n], distinct, any order
  * Errors (nothing removed): STALE_ID, DUPLICATE; error->index is the index in sequences. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
@@ -992,11 +996,12 @@ typedef struct kvc_batch {
   const kvc_seq *sequences;       /* [num_sequences], distinct; 0 = an inert row, whose tokens are padding */
   const int32_t *append_lengths;  /* [num_sequences], number of new tokens of each row, >= 1; an inert row may have 0 */
   int32_t layer_begin;            /* the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer
-                                     in this range that stores new K and V in this forward must be appended before
-                                     kvc_forward_end. (With encoder_group, only layers of that group store. Without it, cross
-                                     layers do not. Layers with compressed rows store only if a row closes.) Give a range if
-                                     one cache serves several pipeline stages, each with sequences of its own, or for a draft
-                                     that computes only the first layers. The layers outside of the range then lack the
+                                     in this range that stores new K and V in this forward must get them, by
+                                     kvc_forward_append or by attend with k and v, before kvc_forward_end. (With
+                                     encoder_group, only layers of that group store. Without it, cross layers do not. Layers
+                                     with compressed rows store only if a row closes.) Give a range in two cases: one cache
+                                     serves several pipeline stages, each of which has its own sequences; or the step is a
+                                     draft that computes only the first layers. The layers outside of the range then lack the
                                      tokens of this forward, until truncate drops these tokens. While a layer lacks tokens,
                                      ORDER is returned by exports of these tokens, and by forwards whose range contains the
                                      layer */
@@ -1072,10 +1077,11 @@ typedef struct kvc_append_args {
                                    attention factor, the caller multiplies cos and sin by the factor. Use the table for
                                    angles that only the caller can compute (M-RoPE, dynamic NTK: docs/reference/rope.md).
                                    Needs KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer */
-  const DLTensor *k_scale; /* NULL, unless k and v are stored bytes of a format with scales after the rows of a page. Then it
-                              is needed, and borrowed. int8 and uint4: [>= T, Hkv] float32, the scale of each row. Row
+  const DLTensor *k_scale; /* needed if k and v are stored bytes of a format with scales after the rows of a page; else NULL.
+                              Borrowed. int8 and uint4: [>= T, Hkv] float32, the scale of each row. Row
                               formats: the scales of each row, in the dtype and shape of an export (kvc_exported.k_scale).
-                              (Stored bytes of float8 and float4 have the scales of the layer) */
+                              (For stored bytes of float8 and float4, k_scale is NULL: k_scales of the layer's config apply,
+                              and the block scales of float4 are part of the stored bytes) */
   const DLTensor *v_scale; /* the same for v */
 } kvc_append_args;
 
@@ -1108,8 +1114,9 @@ enum kvc_attend_flags {
   KVC_ATTEND_REL_BIAS_ZERO = 16, /* rel_bias adds 0 at distances for which it has no entry */
   KVC_ATTEND_NO_SPANS = 32,      /* this layer ignores the spans of the step */
   KVC_ATTEND_STEP_WINDOW = 64    /* for all queries of a row, the window (or chunk) begins where it begins for the row's
-                                    first new token. With NON_CAUSAL, all queries of a row then see the same keys.
-                                    UNSUPPORTED in steps with trees */
+                                    first new token. With NON_CAUSAL, all queries of a row then see the same keys (in a
+                                    chunked group, if the new tokens of the row lie in one chunk). UNSUPPORTED in steps with
+                                    trees */
 };
 
 typedef struct kvc_attend_args {
@@ -1142,7 +1149,7 @@ typedef struct kvc_attend_args {
    * matrices in one weight, kv_b_proj.weight. Reshape it to [Hq, Dn + Dv, latent_dim]: for each head, rows 0..Dn-1 are w_uk,
    * and the other rows are w_uv. */
   const DLTensor *w_uk; /* nullable, together with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16;
-                           innermost stride 1; Dn 1..1152 - R */
+                           innermost stride 1; Dn 1..1024 - R */
   const DLTensor *w_uv; /* nullable, together with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024 */
   const DLTensor *indices; /* nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, innermost stride 1: lists of k
                               entries. A query has one list for all heads, or one list for each kv head.
@@ -1331,8 +1338,8 @@ KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *
  * The pages of sequences that were removed during the step are released. Nodes of trees stay uncommitted until
  * kvc_seq_commit.
  *
- * Every layer in the range that stores new K and V or states in this forward must have stored them.
- * Otherwise the new pages could still have K and V of another sequence in this layer. Layers that a step does not compute
+ * Every layer in the range that stores new K and V or states in this forward must have stored them. In a layer that has not
+ * stored them, the new pages could still have K and V of another sequence. Layers that a step does not compute
  * must be outside of its range (kvc_batch.layer_begin). In graphs and with KVC_STORAGE_NONE, the library cannot check this
  * fully, so the engine must ensure that every layer stores the new tokens.
  *
@@ -1407,13 +1414,15 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *              rows without keys. Call kvc_forward_tables in each step to fill the tables. When a forward closes, the
  *              generation word of its tables (kvc_tables.generation_word) becomes 0, which means stale. The word stays 0
  *              until the next call of kvc_forward_tables.
- *   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows after the
- *              last row of the step are not written.
+ *   Tensors    On a GPU, tensors of recorded calls have at least max_tokens rows, and tensors of states have at least
+ *              max_sequences rows, because a later step may have more rows. On the CPU, the rows of the step suffice. Rows
+ *              after the last row of the step are not written.
  *   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin
- *              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each
- *              layer in the range was appended in the graph at least once. But it cannot check what a replay has stored,
- *              so replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use
- *              one stream for all forwards of a graph.
+ *              and an end. All other calls that use a stream of the cache must be outside of the capture (else ORDER).
+ *              Stateless calls and kvc_merge_states may be captured too. kvc_forward_end checks that each layer in the range
+ *              was appended in the graph at least once. But it cannot check what a replay has stored, so replay all captured
+ *              layers before kvc_forward_end. A replay while no forward is open writes nothing. Use one stream for all
+ *              forwards of a graph.
  *
  * A graph has buffers for one forward. This forward does not count towards max_open_forwards. Recordings for several batch
  * sizes can use the same graph, up to its capacity. So a server needs only one graph. */

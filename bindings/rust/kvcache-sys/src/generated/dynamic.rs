@@ -105,7 +105,7 @@ pub unsafe fn kvc_seq_add(cache: *mut kvc_cache, n: i64, sequences: *mut kvc_seq
         None => { unsafe { failure("kvc_seq_add", error) } }
     }
 }
-#[doc = " Removes n sequences, and frees every page that no other sequence shares. If a sequence is in an open forward, its id\n becomes stale at once, and its pages are freed when the forward closes.\n   sequences  [n], distinct, any order\n Errors (nothing removed): STALE_ID, DUPLICATE; error->index is the index in sequences. Threads: any. Since 0.1."]
+#[doc = " Removes n sequences, and frees every page that nothing else holds: no other sequence, prefix index, pin, save or load. If\n a sequence is in an open forward, its id becomes stale at once, and its pages are freed when the forward closes.\n   sequences  [n], distinct, any order\n Errors (nothing removed): STALE_ID, DUPLICATE; error->index is the index in sequences. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_remove(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_remove) {
@@ -273,7 +273,7 @@ pub unsafe fn kvc_merge_states(context: *mut kvc_context, args: *const kvc_merge
         None => { unsafe { failure("kvc_merge_states", error) } }
     }
 }
-#[doc = " Closes a step and keeps its tokens. The lengths of the step's sequences grow. Pages that left a window or chunk are freed.\n The pages of sequences that were removed during the step are released. Nodes of trees stay uncommitted until\n kvc_seq_commit.\n\n Every layer in the range that stores new K and V or states in this forward must have stored them.\n Otherwise the new pages could still have K and V of another sequence in this layer. Layers that a step does not compute\n must be outside of its range (kvc_batch.layer_begin). In graphs and with KVC_STORAGE_NONE, the library cannot check this\n fully, so the engine must ensure that every layer stores the new tokens.\n\n Errors (the forward stays open): ORDER (error->index is the first layer in the range that was not appended, or that has a\n state that was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the\n device closes the forward, as kvc_forward_abort does. Threads: any. Since 0.1."]
+#[doc = " Closes a step and keeps its tokens. The lengths of the step's sequences grow. Pages that left a window or chunk are freed.\n The pages of sequences that were removed during the step are released. Nodes of trees stay uncommitted until\n kvc_seq_commit.\n\n Every layer in the range that stores new K and V or states in this forward must have stored them. In a layer that has not\n stored them, the new pages could still have K and V of another sequence. Layers that a step does not compute\n must be outside of its range (kvc_batch.layer_begin). In graphs and with KVC_STORAGE_NONE, the library cannot check this\n fully, so the engine must ensure that every layer stores the new tokens.\n\n Errors (the forward stays open): ORDER (error->index is the first layer in the range that was not appended, or that has a\n state that was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the\n device closes the forward, as kvc_forward_abort does. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_end(cache: *mut kvc_cache, forward: kvc_forward, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_end) {
