@@ -917,9 +917,9 @@ enum kvc_streaming_flags {
  *              positions count every token, evicted tokens included, up to 2^30.
  *   Memory     The rollback margin is the last rollback_tokens tokens before the window. This call, and the end of each
  *              forward, release each page whose tokens all lie after the sinks and before the rollback margin. From then
- *              on, during steps too, the sequence holds at most the pages for w + rollback_tokens + n tokens, plus two
- *              pages, where n is the number of tokens of a step. If a later call sets fewer sinks, the pages of the former
- *              sinks are freed when the next page leaves the window and the rollback margin.
+ *              on, during steps too, the sequence holds at most the pages for w + rollback_tokens + t tokens, plus two
+ *              pages, where t is the number of tokens that a step appends to the sequence. If a later call sets fewer sinks,
+ *              the pages of the former sinks are freed when the next page leaves the window and the rollback margin.
  *   Rollback   fork and truncate work at positions within the pages of the sinks. They also work at positions where all keys
  *              in the window of the next query are still stored (kvc_seq_nearest_position). At other positions they return
  *              EVICTED.
@@ -998,13 +998,13 @@ typedef struct kvc_batch {
   int32_t layer_begin;            /* the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer
                                      in this range that stores new K and V in this forward must get them, by
                                      kvc_forward_append or by attend with k and v, before kvc_forward_end. (With
-                                     encoder_group, only layers of that group store. Without it, cross layers do not. Layers
-                                     with compressed rows store only if a row closes.) Give a range in two cases: one cache
-                                     serves several pipeline stages, each of which has its own sequences; or the step is a
-                                     draft that computes only the first layers. The layers outside of the range then lack the
-                                     tokens of this forward, until truncate drops these tokens. While a layer lacks tokens,
-                                     ORDER is returned by exports of these tokens, and by forwards whose range contains the
-                                     layer */
+                                     encoder_group, only layers of the group that it names store. Without encoder_group,
+                                     cross layers store nothing. Layers with compressed rows store only if a row closes.)
+                                     Give a range in two cases: one cache serves several pipeline stages, each of which has
+                                     its own sequences; or the step is a draft that computes only the first layers. The
+                                     layers outside of the range then lack the tokens of this forward, until truncate drops
+                                     these tokens. While a layer lacks tokens, ORDER is returned by exports of these tokens,
+                                     and by forwards whose range contains the layer */
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token
                                      trees: see kvc_seq_commit). In a row without a tree, all tokens have KVC_TREE_NONE.
@@ -1167,8 +1167,8 @@ typedef struct kvc_attend_args {
   const DLTensor *mask; /* nullable: no mask. Borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost
                            stride 1: an entry [t, j] or [t, head, j] that is 0 hides key j from the query of token t. Tokens
                            are counted as in q, and keys as in key_bias. A mask cannot show a key that the layer hides.
-                           With NON_CAUSAL, a layer without window and chunks hides no key from a row that has neither a tree
-                           nor a streaming window */
+                           To let the mask alone decide, set NON_CAUSAL: in a layer without window and chunks, a query then
+                           sees all keys of its row, unless the row has a tree or a streaming window */
 } kvc_attend_args;
 
 enum {
@@ -1237,8 +1237,8 @@ typedef struct kvc_select_args {
                               `lists` is 1, or Hq with KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. The data
                               must not overlap another tensor. Tokens of inert rows, and rows from T on, are not written */
   const DLTensor *candidates;   /* nullable: all tokens that the query sees are scored. Borrowed; [>= T, 1 or lists, n]
-                                   int32, with entries as in kvc_attend_args.indices: only the tokens that the entries of
-                                   this tensor name are scored */
+                                   int32, with entries as in kvc_attend_args.indices: a token is scored only if an entry of
+                                   this tensor names it */
   const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q */
   int32_t index_block;     /* b >= 1: an entry i of indices names the tokens [i * b, (i + 1) * b). The score of an entry is
                               the largest score among its tokens that the query sees. 0 = 1 */
@@ -1354,8 +1354,8 @@ KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_er
 KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
 /* Stops a step, also while the step computes on another thread. The call does not wait. An attend that is computing finishes
- * the work items that run now, and returns CANCELLED (or OK if no item was left). After this call, append, attend and end
- * return CANCELLED, and only kvc_forward_abort closes the forward.
+ * the work items that run now, and returns CANCELLED (or OK if no item was left). After this call, append, attend, select,
+ * load_state, store_state and end return CANCELLED, and only kvc_forward_abort closes the forward.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
@@ -1418,7 +1418,7 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *              max_sequences rows, because a later step may have more rows. On the CPU, the rows of the step suffice. Rows
  *              after the last row of the step are not written.
  *   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin
- *              and an end. All other calls that use a stream of the cache must be outside of the capture (else ORDER).
+ *              and an end. All other calls on the cache that use a stream must be outside of the capture (else ORDER).
  *              Stateless calls and kvc_merge_states may be captured too. kvc_forward_end checks that each layer in the range
  *              was appended in the graph at least once. But it cannot check what a replay has stored, so replay all captured
  *              layers before kvc_forward_end. A replay while no forward is open writes nothing. Use one stream for all
