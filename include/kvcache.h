@@ -76,10 +76,11 @@
  *             the same cache. While kvc_cache_destroy runs, no other call on that cache may run. While kvc_context_destroy
  *             runs, no other call with that context as its argument may run. Otherwise the behaviour is undefined.
  *   Blocking  Only these calls wait for I/O: kvc_seq_save, kvc_seq_load, kvc_cache_add_tier, and kvc_cache_destroy if it
- *             closes a tier or transport. A call may wait for short work of other calls on its cache: copies of partial
- *             pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a call that computes (such
- *             as attend) returns when its result is written. At most eight such calls run in one context at the same time,
- *             and a ninth waits until one of them is done. No other call waits for a call that computes.
+ *             closes a tier (section 16) or a transport (section 17). A call may wait for short work of other calls on its
+ *             cache: copies of partial pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a
+ *             call that computes (such as attend) returns when its result is written. If the context has worker threads of
+ *             its own, at most eight such calls run in it at the same time, and a ninth waits until one of them is done. A
+ *             call that does not compute never waits for a call that computes.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
  *             A call with a stream enqueues work, and does not wait until the work is done. Only kvc_seq_save waits. The
  *             library orders this work after the earlier work of the same cache on all streams. All calls of a forward use
@@ -211,9 +212,9 @@ enum kvc_status_code {
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
                                  kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* the tables of a kvc_plan are not those of the build that the call names. Or the plan has
-                                 no tables, because no build was made or the last one failed. Or no forward is open in the
-                                 graph */
+  KVC_ERROR_STALE = 205,      /* the caller gave the generation (number) of one kvc_plan_build, but another build made the
+                                 tables of the kvc_plan. Or the plan has no tables, because no build was made or the last
+                                 one failed. Or no forward is open in the graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type was found */
@@ -268,7 +269,7 @@ typedef struct kvc_context kvc_context;
  * Rules for callbacks of the host program (parallel_for and log): several threads may call them at the same time. The
  * library holds no lock while it calls them. The callbacks must not throw an exception or call longjmp, and must not destroy
  * the context or a cache. After kvc_context_destroy, and kvc_cache_destroy for every cache in the context, the library no
- * longer calls the callbacks. Exported tensors never call them. */
+ * longer calls the callbacks. The deleters of exported tensors never call them. */
 typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 
 /* A callback of the host program that computes n items. The callback calls item(arg, i) once for each i in [0, n), and
@@ -277,9 +278,10 @@ typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn item, void *arg);
 
 enum kvc_context_flags {
-  /* Validation mode. Use it in tests, or to find a call that wrote outside of its pages. Some index tensors are read only by
-   * a GPU (sections 10 and 11). The device checks all values of these tensors, page ids included. The device skips a row or
-   * token that has a bad value. If a kvc_plan_build has a bad value, the device skips the whole build.
+  /* Validation mode. Use it in tests, or to find a call that wrote outside of its pages. The host does not read the
+   * values of some index tensors (sections 10 and 11): only a GPU reads them. In this mode, the GPU checks all values of
+   * these tensors, page ids included. It skips a row or token that has a bad value. If a kvc_plan_build has a bad value, the
+   * GPU skips the whole build.
    *
    * The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL. The report
    * comes from kvc_context_check, or from the next call on this context that is given index tensors. The report does not
@@ -439,10 +441,10 @@ enum kvc_layer_flags {
   KVC_LAYER_ROPE_INTERLEAVED = 1, /* pair i of rotated dims is (2i, 2i+1), as in GPT-J. Without this flag, pair i is
                                      (i, i + rope_dim/2), as in GPT-NeoX */
   /* The layer stores K and no V. Its keys are index keys: by them, kvc_forward_select chooses the tokens to which queries
-   * attend in other layers. No query attends to index keys. The layer may be in any group that is neither recurrent nor cross. The
-   * index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim must be 0.
-   * v_scales, kv_storage and v_storage must be NULL, and k_storage may be given. rope_mode must not be KVC_ROPE_ON_READ.
-   * num_q_heads is the number of index heads */
+   * attend in other layers. No query attends to index keys. The layer may be in any group that is neither recurrent nor
+   * cross. The index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim
+   * must be 0. v_scales, kv_storage and v_storage must be NULL, and k_storage may be given. rope_mode must not be
+   * KVC_ROPE_ON_READ. num_q_heads is the number of index heads */
   KVC_LAYER_KEYS_ONLY = 2
 };
 
@@ -508,10 +510,11 @@ typedef struct kvc_layer_config {
                                            Give it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.
                                            A storage has the dtype of the layer; for float8 the dtype may also be uint8.
                                            int8, uint4 and float4 layers cannot have a storage of the caller, because only
-                                           the library can lay out the scales in their pages. A row format (kvc_row_format)
-                                           with scales after the rows of a page has k_storage [>= pages, bytes of a page]
-                                           uint8 in MLA groups and with KVC_LAYER_KEYS_ONLY; other layers cannot have a
-                                           storage */
+                                           the library can lay out the scales in their pages. Some row formats
+                                           (kvc_row_format) have scales after the rows of a page. With such a format, an MLA
+                                           layer or a layer with KVC_LAYER_KEYS_ONLY can have a k_storage of [>= pages, bytes
+                                           of a page] uint8. Other layers with such a format cannot have a storage of the
+                                           caller */
   const float *k_scales; /* float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
   const float *v_scales; /* the same for V. MLA: NULL, because V is part of K */
   int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one scale
@@ -537,9 +540,9 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
 }
 
 /* How a layer stores its rows (kvc_layer_config.row_format). docs/reference/formats.md has the bytes of each format, and
- * says how views, exports and storage of the caller look. A layer with a row_format other than 0 must have the default
- * dtype. In these formats, blocks of neighbouring dims have a scale, which append computes. If one dim of a block is
- * infinite or NaN, the whole block is read as NaN. */
+ * says how views, exports and storage of the caller look. A layer with a row_format other than 0 must leave
+ * dtype at {0,0,0}, or set it to float32. The row format replaces this dtype. In these formats, blocks of neighbouring dims
+ * have a scale, which append computes. If one dim of a block is infinite or NaN, the whole block is read as NaN. */
 enum kvc_row_format {
   KVC_ROW_FORMAT_DTYPE = 0,      /* all dims have the type kvc_layer_config.dtype */
   KVC_ROW_FORMAT_FP8_DS_MLA = 1, /* the row of DeepSeek-V3.2, as vLLM ("fp8_ds_mla") and FlashMLA store it. It has 656 bytes:
@@ -600,7 +603,7 @@ enum kvc_visibility {
  *
  * The caller computes the rows. k and v of append and attend have only the rows that close in the step, in the order of the
  * batch. q and outputs have T rows, as in other groups. A layer needs no append in a step in which no row closes. Entries of
- * lists (kvc_attend_args.indices, kvc_forward_select) count compressed rows.
+ * lists (kvc_attend_args.indices, kvc_forward_select) are indices of compressed rows instead of tokens.
  *
  *   groups[1].row = KVC_ROW_LATENT;  groups[1].tokens_per_row = 4;
  *   for (i = 0, rows = 0; i < n; i++) rows += kvc_rows_closed(lengths[i], append_lengths[i], 4);
@@ -614,7 +617,8 @@ enum kvc_visibility {
  * again. Then the caller must compute the row again from the inputs of the row, such as the keys of single tokens. A layer
  * of a sliding group can store these inputs. The window_tokens of the sliding group is the number of tokens from which one
  * row is computed: r, or r + o if the row is computed from its r tokens and the o tokens before them. With such a group,
- * fork and truncate return EVICTED at a position for which inputs were freed. docs/reference/rows.md has a program.
+ * fork and truncate return EVICTED at a position where these inputs are no longer stored. docs/reference/rows.md has a
+ * program.
  *
  * A group with compressed rows needs KVC_VISIBLE_ALL. The `row` of the group must be KVC_ROW_KV or KVC_ROW_LATENT. Its
  * layers must have KVC_ROPE_NONE. The cache must have KVC_STORAGE_OWN, and must not have KVC_CACHE_STREAMING. In such a
@@ -624,8 +628,8 @@ static inline int64_t kvc_rows_closed(int64_t length, int64_t append_length, int
   return (length + append_length) / tokens_per_row - length / tokens_per_row;
 }
 
-/* A group of layers. Every group must have at least one layer (else INVALID_ARGUMENT). A pipeline stage configures only the
- * layers that it computes, and the groups of these layers. */
+/* A group of layers. Every group must have at least one layer (else INVALID_ARGUMENT). A pipeline stage with a cache of its
+ * own configures only the layers that it computes, and the groups of these layers. */
 typedef struct kvc_group_config {
   uint32_t struct_size;
   int32_t row;            /* KVC_ROW_* */
@@ -634,8 +638,9 @@ typedef struct kvc_group_config {
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30. Else 0 */
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0 */
   int64_t num_pages;      /* number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's
-                             capacity. For a recurrent group, it is then max_sequences * (2 + max_checkpoints + n). If
-                             max_draft_states is 0, n is 0. Otherwise n is the smaller of max_draft_states + 1 and
+                             capacity; in a recurrent group, it follows from other limits instead: it is
+                             max_sequences * (2 + max_checkpoints + n), plus prefix_checkpoints if the cache has a prefix
+                             index. If max_draft_states is 0, n is 0. Otherwise n is the smaller of max_draft_states + 1 and
                              max_tree_nodes - 1. In a recurrent group, a sequence takes one page, one more page in an open
                              forward, and one page for each checkpoint. An uncommitted tree takes one page for the state
                              before the tree, unless this state is a checkpoint. It also takes one page for each node whose
@@ -741,8 +746,8 @@ typedef struct kvc_cache_config {
                                      max_tree_nodes. Else 0 */
   int32_t tp_size;                /* number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,
                                      with a share of the kv heads of each layer. A rank does not find the pages of another
-                                     rank in tiers, even if both have the same fingerprint. A transfer may go to caches with
-                                     another tp_size */
+                                     rank in tiers, even if both have the same fingerprint. A transfer (section 17) may go to
+                                     caches with another tp_size */
   int32_t tp_rank;                /* rank of this cache, 0..tp_size - 1 */
   uint32_t reserved;              /* 0 */
 } kvc_cache_config;
@@ -786,7 +791,8 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
  * A pool that the cache allocates holds zeros until K and V are stored in it.
  * Errors:
  *   INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE
- *                  error->index is the layer or group. If it is a group, error->group is the same group
+ *                  error->index is the index of the layer or group. For a group, error->group is the same index.
+ *                  For a layer, error->group is -1
  *   DUPLICATE      a storage is given twice, or two storages overlap; error->index is the layer
  *   STRUCT_SIZE    error->index is the element
  *   OUT_OF_MEMORY  also: the pools of all layers together exceed the memory plus swap of the host; required and available
@@ -817,8 +823,8 @@ typedef uint64_t kvc_seq;
  * Errors: TOO_MANY_SEQUENCES. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_add(kvc_cache *cache, int64_t n, kvc_seq *sequences, kvc_error *error);
 
-/* Removes n sequences, and frees every page that no other sequence shares. If a sequence is in an open forward, its id
- * becomes stale at once, and its pages are freed when the forward closes.
+/* Removes n sequences, and frees every page that nothing else holds: no other sequence, prefix index, pin, save or load. If
+ * a sequence is in an open forward, its id becomes stale at once, and its pages are freed when the forward closes.
  *   sequences  [n], distinct, any order
  * Errors (nothing removed): STALE_ID, DUPLICATE; error->index is the index in sequences. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
@@ -910,10 +916,10 @@ enum kvc_streaming_flags {
  *              caller rotates q, the scores of the sinks depend on the true distance between sink and query. Lengths and
  *              positions count every token, evicted tokens included, up to 2^30.
  *   Memory     The rollback margin is the last rollback_tokens tokens before the window. This call, and the end of each
- *              forward, release each page whose tokens all lie after the sinks and before the rollback margin. After that,
- *              the sequence holds at most the pages for w + rollback_tokens + n tokens, plus two pages, where n is the
- *              number of tokens of a step. If a later call sets fewer sinks, the pages of the former sinks are freed when
- *              the next page leaves the window and the rollback margin.
+ *              forward, release each page whose tokens all lie after the sinks and before the rollback margin. From then
+ *              on, during steps too, the sequence holds at most the pages for w + rollback_tokens + t tokens, plus two
+ *              pages, where t is the number of tokens that a step appends to the sequence. If a later call sets fewer sinks,
+ *              the pages of the former sinks are freed when the next page leaves the window and the rollback margin.
  *   Rollback   fork and truncate work at positions within the pages of the sinks. They also work at positions where all keys
  *              in the window of the next query are still stored (kvc_seq_nearest_position). At other positions they return
  *              EVICTED.
@@ -990,11 +996,15 @@ typedef struct kvc_batch {
   const kvc_seq *sequences;       /* [num_sequences], distinct; 0 = an inert row, whose tokens are padding */
   const int32_t *append_lengths;  /* [num_sequences], number of new tokens of each row, >= 1; an inert row may have 0 */
   int32_t layer_begin;            /* the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer
-                                     in this range that stores K and V must be appended before kvc_forward_end. Give a range
-                                     if one cache serves several pipeline stages, or for a draft that computes only the
-                                     first layers. The layers outside of the range then lack the tokens of this forward,
-                                     until truncate drops these tokens. While a layer lacks tokens, ORDER is returned by
-                                     exports of these tokens, and by forwards whose range contains the layer */
+                                     in this range that stores new K and V in this forward must get them, by
+                                     kvc_forward_append or by attend with k and v, before kvc_forward_end. (With
+                                     encoder_group, only layers of the group that it names store. Without encoder_group,
+                                     cross layers store nothing. Layers with compressed rows store only if a row closes.)
+                                     Give a range in two cases: one cache serves several pipeline stages, each of which has
+                                     its own sequences; or the step is a draft that computes only the first layers. The
+                                     layers outside of the range then lack the tokens of this forward, until truncate drops
+                                     these tokens. While a layer lacks tokens, ORDER is returned by exports of these tokens,
+                                     and by forwards whose range contains the layer */
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token
                                      trees: see kvc_seq_commit). In a row without a tree, all tokens have KVC_TREE_NONE.
@@ -1067,10 +1077,11 @@ typedef struct kvc_append_args {
                                    attention factor, the caller multiplies cos and sin by the factor. Use the table for
                                    angles that only the caller can compute (M-RoPE, dynamic NTK: docs/reference/rope.md).
                                    Needs KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer */
-  const DLTensor *k_scale; /* NULL, unless k and v are stored bytes of a format with scales after the rows of a page. Then it
-                              is needed, and borrowed. int8 and uint4: [>= T, Hkv] float32, the scale of each row. Row
+  const DLTensor *k_scale; /* needed if k and v are stored bytes of a format with scales after the rows of a page; else NULL.
+                              Borrowed. int8 and uint4: [>= T, Hkv] float32, the scale of each row. Row
                               formats: the scales of each row, in the dtype and shape of an export (kvc_exported.k_scale).
-                              (Stored bytes of float8 and float4 have the scales of the layer) */
+                              (For stored bytes of float8 and float4, k_scale is NULL: k_scales of the layer's config apply,
+                              and the block scales of float4 are part of the stored bytes) */
   const DLTensor *v_scale; /* the same for v */
 } kvc_append_args;
 
@@ -1103,8 +1114,9 @@ enum kvc_attend_flags {
   KVC_ATTEND_REL_BIAS_ZERO = 16, /* rel_bias adds 0 at distances for which it has no entry */
   KVC_ATTEND_NO_SPANS = 32,      /* this layer ignores the spans of the step */
   KVC_ATTEND_STEP_WINDOW = 64    /* for all queries of a row, the window (or chunk) begins where it begins for the row's
-                                    first new token. With NON_CAUSAL, all queries of a row then see the same keys.
-                                    UNSUPPORTED in steps with trees */
+                                    first new token. With NON_CAUSAL, all queries of a row then see the same keys (in a
+                                    chunked group, if the new tokens of the row lie in one chunk). UNSUPPORTED in steps with
+                                    trees */
 };
 
 typedef struct kvc_attend_args {
@@ -1137,7 +1149,7 @@ typedef struct kvc_attend_args {
    * matrices in one weight, kv_b_proj.weight. Reshape it to [Hq, Dn + Dv, latent_dim]: for each head, rows 0..Dn-1 are w_uk,
    * and the other rows are w_uv. */
   const DLTensor *w_uk; /* nullable, together with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16;
-                           innermost stride 1; Dn 1..1152 - R */
+                           innermost stride 1; Dn 1..1024 - R */
   const DLTensor *w_uv; /* nullable, together with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024 */
   const DLTensor *indices; /* nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, innermost stride 1: lists of k
                               entries. A query has one list for all heads, or one list for each kv head.
@@ -1155,8 +1167,8 @@ typedef struct kvc_attend_args {
   const DLTensor *mask; /* nullable: no mask. Borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost
                            stride 1: an entry [t, j] or [t, head, j] that is 0 hides key j from the query of token t. Tokens
                            are counted as in q, and keys as in key_bias. A mask cannot show a key that the layer hides.
-                           With NON_CAUSAL, a layer without window and chunks hides no key from a row that has neither a tree
-                           nor a streaming window */
+                           To let the mask alone decide, set NON_CAUSAL: in a layer without window and chunks, a query then
+                           sees all keys of its row, unless the row has a tree or a streaming window */
 } kvc_attend_args;
 
 enum {
@@ -1225,8 +1237,8 @@ typedef struct kvc_select_args {
                               `lists` is 1, or Hq with KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. The data
                               must not overlap another tensor. Tokens of inert rows, and rows from T on, are not written */
   const DLTensor *candidates;   /* nullable: all tokens that the query sees are scored. Borrowed; [>= T, 1 or lists, n]
-                                   int32, with entries as in kvc_attend_args.indices: only the tokens that the entries of
-                                   this tensor name are scored */
+                                   int32, with entries as in kvc_attend_args.indices: a token is scored only if an entry of
+                                   this tensor names it */
   const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q */
   int32_t index_block;     /* b >= 1: an entry i of indices names the tokens [i * b, (i + 1) * b). The score of an entry is
                               the largest score among its tokens that the query sees. 0 = 1 */
@@ -1246,11 +1258,11 @@ static inline void kvc_select_args_init(kvc_select_args *args) {
  * can be kvc_attend_args.indices of other layers in the same forward.
  *   layer  a layer with KVC_LAYER_KEYS_ONLY, after its append in this forward. Select may be called several times for a
  *          layer
- * Windows, chunks, spans and trees hide tokens as in kvc_forward_attend. Scores are float32. No scale is applied, because a
- * positive factor changes no choice. Among equal scores, the lowest entry is chosen. A score that is NaN is lower than all
- * others, and in KVC_SELECT_RELU_SUM max(0, NaN) is 0. The chosen entries are in ascending order. If fewer than k entries
- * have a token that the query sees, all these entries are chosen, and the rest of the list is -1. The choice does not depend
- * on the batch, on the threads, or on how tokens are divided into steps (docs/reference/select.md).
+ * Windows, chunks, spans and trees decide which tokens a query sees, as in kvc_forward_attend. Scores are float32. No scale
+ * is applied, because a positive factor changes no choice. Among equal scores, the lowest entry is chosen. A score that is
+ * NaN is lower than all others, and in KVC_SELECT_RELU_SUM max(0, NaN) is 0. The chosen entries are in ascending order. If
+ * fewer than k entries have a token that the query sees, all these entries are chosen, and the rest of the list is -1. The
+ * choice does not depend on the batch, on the threads, or on how tokens are divided into steps (docs/reference/select.md).
  * Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and
  *   ORDER             the layer was not appended in this forward; the forward's stream is being captured
  *   OUT_OF_RANGE      layer; index_block, candidate_block or k * index_block; first_blocks and last_blocks; on the CPU, an
@@ -1326,10 +1338,10 @@ KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *
  * The pages of sequences that were removed during the step are released. Nodes of trees stay uncommitted until
  * kvc_seq_commit.
  *
- * Every layer in the range must have stored the new tokens. Otherwise the new pages could still have K and V of another
- * sequence in this layer. Layers that a step does not compute must be outside of its range (kvc_batch.layer_begin). In
- * graphs and with KVC_STORAGE_NONE, the library cannot check this fully, so the engine must ensure that every layer stores
- * the new tokens.
+ * Every layer in the range that stores new K and V or states in this forward must have stored them. In a layer that has not
+ * stored them, the new pages could still have K and V of another sequence. Layers that a step does not compute
+ * must be outside of its range (kvc_batch.layer_begin). In graphs and with KVC_STORAGE_NONE, the library cannot check this
+ * fully, so the engine must ensure that every layer stores the new tokens.
  *
  * Errors (the forward stays open): ORDER (error->index is the first layer in the range that was not appended, or that has a
  * state that was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the
@@ -1342,8 +1354,8 @@ KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_er
 KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
 /* Stops a step, also while the step computes on another thread. The call does not wait. An attend that is computing finishes
- * the work items that run now, and returns CANCELLED (or OK if no item was left). After this call, append, attend and end
- * return CANCELLED, and only kvc_forward_abort closes the forward.
+ * the work items that run now, and returns CANCELLED (or OK if no item was left). After this call, append, attend, select,
+ * load_state, store_state and end return CANCELLED, and only kvc_forward_abort closes the forward.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
@@ -1402,13 +1414,15 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *              rows without keys. Call kvc_forward_tables in each step to fill the tables. When a forward closes, the
  *              generation word of its tables (kvc_tables.generation_word) becomes 0, which means stale. The word stays 0
  *              until the next call of kvc_forward_tables.
- *   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows after the
- *              last row of the step are not written.
+ *   Tensors    On a GPU, tensors of recorded calls have at least max_tokens rows, and tensors of states have at least
+ *              max_sequences rows, because a later step may have more rows. On the CPU, the rows of the step suffice. Rows
+ *              after the last row of the step are not written.
  *   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin
- *              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each
- *              layer in the range was appended in the graph at least once. But it cannot check what a replay has stored,
- *              so replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use
- *              one stream for all forwards of a graph.
+ *              and an end. All other calls on the cache that use a stream must be outside of the capture (else ORDER).
+ *              Stateless calls and kvc_merge_states may be captured too. kvc_forward_end checks that each layer in the range
+ *              was appended in the graph at least once. But it cannot check what a replay has stored, so replay all captured
+ *              layers before kvc_forward_end. A replay while no forward is open writes nothing. Use one stream for all
+ *              forwards of a graph.
  *
  * A graph has buffers for one forward. This forward does not count towards max_open_forwards. Recordings for several batch
  * sizes can use the same graph, up to its capacity. So a server needs only one graph. */
@@ -1451,7 +1465,7 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   batch.append_lengths = &num_nodes;  batch.tree_parents = parents;
  *   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);
  *   ...                                        // attend in every layer: a node's query sees the sequence and the node's
- *                                              ancestors
+ *                                              // ancestors
  *   kvc_forward_end(cache, step, &error);
  *   int32_t leaf = deepest_accepted(logits);   // say 4: the path 0, 1, 4 is kept, and the length grows by 3
  *   kvc_seq_commit(cache, 1, &seq, &leaf, NULL, &error);
@@ -1467,8 +1481,8 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  * Recurrent states, in a cache with a recurrent group: the state after the last node of the newest step is always kept. The
  * states after the first max_draft_states nodes are kept too, if they were stored (kvc_forward_store_state). Only a node
  * with a state can be committed (else EVICTED), or can get children in a later step. If max_draft_states is 0, a tree must
- * be a chain, and the whole chain can only be kept or dropped. If only the first nodes of the chain are accepted, drop the
- * chain (-1), and append the tokens of these nodes as plain tokens. */
+ * be a chain, and the chain can be kept or dropped only as a whole. If only the first nodes of the chain are accepted, drop
+ * the chain (-1), and append the tokens of these nodes as plain tokens. */
 
 /* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops the other uncommitted nodes of the
  * sequence. Either all n sequences are committed, or none. K and V of kept nodes move to their final slots where needed. The
@@ -1628,14 +1642,15 @@ KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_
  *   ... store the new tokens, attend ...
  *   kvc_forward_end(cache, step, &error);
  *
- * Three calls queue copies. A fork copies a partial last page. begin copies a shared last page. A commit moves kept nodes to
- * the front, and can queue several copies for one sequence and group. A fork and begin queue at most one for each sequence
- * and group.
+ * Four calls queue copies. kvc_seq_fork and kvc_prefix_attach copy a partial last page. begin copies a shared last page. A
+ * commit moves kept nodes to the front, and can queue several copies for one sequence and group. The other calls queue at
+ * most one for each sequence and group.
  *   Order   Make the copies one after another, in the order in which kvc_cache_take_copies gives them. Make the copies of a
- *           fork or commit before the next step stores or reads anything. Make the copies of begin before its own step
- *           reads.
+ *           fork, attach or commit before the next step stores or reads anything. Make the copies of begin before the step
+ *           that it begins reads the sequence.
  *   Taking  While copies of earlier calls wait, kvc_forward_begin returns ORDER, so that no step overwrites what they read.
- *           When max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit return ORDER too.
+ *           When max_sequences * num_groups copies wait, kvc_seq_fork, kvc_prefix_attach and kvc_seq_commit return
+ *           ORDER too.
  *   Abort   An abort drops those copies of its step that were not taken. kvc_cache_clear drops all copies.
  * The layout of this struct never changes. */
 typedef struct kvc_copy {

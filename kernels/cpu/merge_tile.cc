@@ -9,7 +9,7 @@
 namespace kvc::kernels {
 namespace {
 
-// The partial states of an item, or of a kvc_backend_span of a shared item.
+// The partial states of an item, or of one row's queries in a shared item (kvc_backend_span).
 struct Partials {
   const float *o, *m, *l;
 };

@@ -1,5 +1,5 @@
-// Rotates and stores rows of 4-bit elements, and converts float4 to float32. All SIMD targets share this code, so they
-// store the same bits.
+// Applies the Hadamard rotation of uint4 rows (kernels/common/hadamard.h; this is not RoPE), stores rows of 4-bit
+// elements, and converts float4 to float32. All SIMD targets share this code, so they store the same bits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace kvc::kernels {
 
-// spread_row rotates row[0, n) to the form in which it is stored. gather_row rotates it back. block: as rotation_block
-// returns it (kernels/common/hadamard.h).
+// spread_row applies the Hadamard rotation to row[0, n), as uint4 stores it. gather_row undoes the rotation. block: as
+// rotation_block returns it (kernels/common/hadamard.h).
 void spread_row(float* row, int32_t n, int32_t block);
 void gather_row(float* row, int32_t n, int32_t block);
 

@@ -36,7 +36,8 @@ struct Device {
   int num_names = 2;
   char names[3][20] = {};  // "sm_90_simple", "sm_90", and, with has_wgmma, "sm_90_mma" (no warpgroup kernels)
   Upload upload = {};
-  CallStep calls[Upload::kSlots] = {};  // calls[i]: the step of the call to which slot i is lent
+  // calls[i]: the step (kvc_backend_step) of the stateless call to which slot i of `upload` is lent.
+  CallStep calls[Upload::kSlots] = {};
   // The first permanent error of the device (such as an illegal address in a kernel), and the call that reported the
   // error. cudaSuccess: there was none.
   std::atomic<int> failure{cudaSuccess};
@@ -52,11 +53,11 @@ inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<D
 kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error);
 
 // Sets *capture to the id of the stream's capture, or to 0. Returns ORDER if `stream` is the NULL stream and a stream
-// that synchronises with it is being captured, because no work can be enqueued then. what: the begin of the message,
-// such as "a call takes scratch".
+// that synchronises with it is being captured, because no work can be enqueued then. what: the beginning of the
+// message, such as "a call takes scratch".
 kvc_status capture_of(void* stream, const char* what, unsigned long long* capture, kvc_error* error);
-// Returns ORDER if the stream is being captured. what: the begin of the message, such as "a call sends index arrays of
-// its own".
+// Returns ORDER if the stream is being captured. what: the beginning of the message, such as "a call sends index arrays
+// of its own".
 kvc_status check_not_captured(void* stream, const char* what, kvc_error* error);
 
 // Copies, and waits until the copy is done. So later work on any stream can read the target. Only calls that may wait,
@@ -87,8 +88,8 @@ inline unsigned blocks_for(int64_t n, int64_t threads) {
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks > INT32_MAX ? INT32_MAX : blocks);
 }
 
-// The functions of the table that the CPU backend has too. They are in layer.cc, memory.cc and the .cu file of each
-// operation.
+// Functions of the backend's table (kvc_backend) that the CPU backend also implements. They are in layer.cc, memory.cc
+// and the .cu file of each operation.
 #include "kernels/common/backend_functions.inl.h"
 kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, void* stream, kvc_error* error);
 // In failure.cc, order.cc and step/step.cc.

@@ -15,7 +15,8 @@ void write_hit(const PrefixIndex::Match& match, int64_t page_size, kvc_prefix_hi
   hit->load_tokens = match.tokens;
 }
 
-// Adds to a hit what attach would find after the load of a plan, and the estimated time of the load. most: the largest
+// Adds to a hit what attach would find after the load that `plan` describes, and the estimated time of
+// this load. most: the largest
 // number of tokens that attach may find.
 void write_load(const TierJobs::Plan& plan, int64_t most, kvc_prefix_hit* hit) {
   if (plan.tokens <= hit->tokens) return;

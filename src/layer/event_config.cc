@@ -1,5 +1,5 @@
-// Reads the settings with which other programs refer to pages of the cache: the model's fingerprint, and events of the
-// prefix index.
+// Reads two settings for programs that follow the pages of the cache: the model's fingerprint, on which page keys
+// depend, and the number of events of the prefix index that are kept.
 #include <cinttypes>
 #include <cstring>
 

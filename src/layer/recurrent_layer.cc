@@ -18,7 +18,7 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kStateAlignment = 64;
-constexpr int64_t kMaxDraftStates = 63;  // LayerCalls has a bit for each
+constexpr int64_t kMaxDraftStates = 63;  // LayerCalls has one bit for each draft state, and one for the last token
 constexpr int64_t kMaxStateBytes = int64_t{1} << 40;
 
 bool is_state_dtype(DLDataType t) { return is_float_dtype(t) || (t.code == kDLInt && (t.bits == 32 || t.bits == 64)); }

@@ -36,8 +36,8 @@ struct PageList {
   int32_t kept = 0;        // start of the hole; 0 without a hole
   int32_t first = 0;       // end of the hole; 0 without a hole
   int32_t tail_page = -1;  // page at size - 1, or -1
-  // If false, the owner of the list may write the free slots of the last page. If true, other lists may use the page,
-  // and the owner first needs exclusive().
+  // If false, the owner of the list may write the free slots of the last page. If true, other lists may use the page:
+  // before a write, the owner must check that exclusive() is true, or replace the page.
   bool tail_shared = false;
 
   bool has_hole() const noexcept { return kept < first; }
@@ -55,9 +55,9 @@ class PageTable {
   // An upper bound of the number of nodes that `lists` lists over `num_pages` pages have at once, if they share pages
   // only by share(). All indices are below `max_index`. edges: the number of ends of a hole that are inside its list.
   // It is 0 if lists have no holes, 1 if holes begin at entry 0, and 2 if holes follow sinks.
-  // Derivation: order the lists by their common prefixes. Compared with the list before it, a list adds at each level
-  // the nodes that are full of its own pages. It also adds at most one node where the two lists divide, one at its end,
-  // and two at each edge of a hole.
+  // Derivation: order the lists by their common prefixes. At each level, a list adds to the nodes of the list before it
+  // the nodes that have only pages of its own and no free entry. It also adds at most one node where the two lists
+  // divide, one at its end, and two at each edge of a hole.
   static int64_t nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges);
   static int32_t levels_for(int64_t max_index) noexcept;
 
@@ -103,8 +103,8 @@ class PageTable {
 
   // Whether this list has the only reference to the page at `index`.
   bool exclusive(const PageList& list, int64_t index) const noexcept;
-  // Whether the page at `index` becomes available (free or idle) when this list and `holds` of the page's holds
-  // (hold_page) are dropped.
+  // Whether the page at `index` becomes available (free or idle) when the reference of this list and a number of holds
+  // of the page (`holds`; hold_page makes one) are dropped.
   bool available_without(const PageList& list, int64_t index, uint32_t holds) const noexcept;
 
   // Returns a list that shares the first `count` entries of `list`.

@@ -6,8 +6,8 @@
 // head, a row with n new tokens needs these multiply-adds:
 //   absorbed      q W_UK and o W_UV: n (N + V) L; attention: pairs * (D + L)
 //   decompressed  K and V of the new tokens: n (N + V) L; attention among them: n (n + 1) / 2 * (N + R + V)
-// Attention to earlier tokens is always computed in absorbed form, because they are many, and their decompressed K and
-// V are not kept.
+// Attention to earlier tokens is always computed in absorbed form: the earlier tokens are many, and their decompressed
+// K and V are not kept. So a row with earlier tokens needs the absorbed projections in both forms.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ bool decompresses(const LatentShape& shape, int64_t new_tokens, int64_t past_tok
 // V.
 int64_t latent_head_bytes(const LatentShape& shape, int64_t tokens, int64_t element_bytes) noexcept;
 
-// The largest number of dims of a caller's projections.
+// The largest value of N + R, and of V, that the caller's projections may have.
 constexpr int64_t kMaxProjectedDims = 1024;
 
 // Scratch is divided into up to nine aligned arrays.

@@ -20,7 +20,7 @@ Status read_count(const char* name, int32_t value, int32_t least, int64_t most, 
 
 }  // namespace
 
-// Checks that the kind of the layer, and earlier calls of the step, allow this select.
+// Checks that the layer, the rule with its weights, the backend, and earlier calls of the step allow this select.
 Status Step::check_selects(int32_t layer, const kvc_select_args& args) const {
   const Layer& l = layers_[layer];
   KVC_TRY(layers_.check_has_storage(layer));

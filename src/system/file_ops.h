@@ -29,8 +29,8 @@ enum OpenFlag : int {
 
 struct FileStatus {
   int64_t bytes = 0;
-  int64_t stamp_ns = 0;  // time of the last change, in ns since 1970; 0 if it is before 1970, or 9e9 seconds or more
-                         // after that
+  int64_t stamp_ns = 0;  // time of the last change, in ns since 1970; 0 if this time is before 1970, or at least
+                         // 9e9 seconds after 1970
   bool regular = false;
   uint64_t inode = 0;  // in one file system, two names with the same inode are one file
 };

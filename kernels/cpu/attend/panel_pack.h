@@ -1,5 +1,6 @@
-// Panel kernel, packing. A pass (PanelPass) computes rows of one kv head. It packs each block of keys once, in the
-// order in which the register tiles (panel_tile.h) read it. The packed block is a panel:
+// Panel kernel, packing. A pass (PanelPass) computes attention for rows of one kv head; such a row is a query and one
+// of its query heads (view.h). It packs each block of keys once, in the order in which the register tiles
+// (panel_tile.h) read it. The packed block is a panel:
 //
 //   K panel: strips of kStrip keys. A strip is [dword of the head dim][kStrip], so K is transposed.
 //   V panel: strips of kStrip columns of o; the last may be narrower. A strip is [key, or pair of keys][columns].
@@ -30,7 +31,7 @@ struct PanelPass {
   PackPanel pack;
   int32_t row_begin, row_end;
   int32_t head;
-  int32_t q_dwords;      // dwords of a row of q: D, or ceil(D / 2) pairs; with kTiles, padding included
+  int32_t q_dwords;      // dwords of a row of q: D, or ceil(D / 2) pairs; q_width if the format has kTiles (format.h)
   int32_t q_width;       // q_dwords, padded to whole vectors: the row stride of q, and the rows of a strip of K
   int32_t o_width;       // Dv, padded to whole vectors: the row stride of o
   int32_t panel_keys;    // keys of a whole panel
@@ -55,7 +56,7 @@ KVC_INLINE float* value_strip(const View& view, const PanelPass& pass, int strip
   return view.scratch->v_panel + static_cast<int64_t>(strip) * kStrip * pass.value_rows;
 }
 
-// scales: of the row, as row_scale_of returns it.
+// scales: the address of the row's scales, as row_scale_of returns it.
 template <class Format>
 KVC_INLINE typename Format::Vec load_chunk(const View& view, const unsigned char* row, int chunk, int chunks, int tail,
                                            const float* scales) {

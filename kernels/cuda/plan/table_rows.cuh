@@ -63,8 +63,8 @@ __device__ __forceinline__ TableLayout layout_of(const TablePlan& plan, const kv
   return layout;
 }
 
-// The number of columns of the server's table that are read for all slots below `end`, or, without `slots`, for all
-// pages below `end`.
+// `slots` says what `end` counts: slots (true) or pages (false). Returns how many columns of the server's table are
+// read for all slots, or all pages, below `end`.
 __host__ __device__ __forceinline__ int64_t columns_to(const TablePlan& plan, bool slots, int64_t end) {
   const bool of_slots = plan.args.table_of_slots != 0;
   if (slots == of_slots) return end;
@@ -76,7 +76,8 @@ __device__ __forceinline__ int64_t slot_of_entry(const TablePlan& plan, int32_t 
   if (plan.args.table_of_slots != 0) return row[entry];
   return int64_t{row[entry / plan.page_size]} * plan.page_size + entry % plan.page_size;
 }
-// What the new table gets for page `page` of a row: the page id. If layout.of_slots, it gets the slot of entry `page`.
+// Returns what the new table gets for page `page` of a row: the page id. If layout.of_slots, each page has one entry
+// (layout.divider), so `page` is the number of an entry, and the new table gets the slot of this entry.
 __device__ __forceinline__ int32_t column_of(const TablePlan& plan, const TableLayout& layout, int32_t source,
                                              int32_t page) {
   if (layout.of_slots) return static_cast<int32_t>(slot_of_entry(plan, source, page));
@@ -89,7 +90,8 @@ __device__ __forceinline__ int32_t array_of_table(const TablePlan& plan) {
 }
 
 // slot_within and column_within check the ids that slot_of_entry and column_of read from the server's table for row r:
-// they must be in the pool.
+// they must be in the pool. If
+// pages are made from slots, column_within also checks that the first slot of a page is a multiple of page_size.
 __device__ __forceinline__ bool slot_within(const TablePlan& plan, int32_t r, int32_t source, int32_t entry) {
   const bool of_slots = plan.args.table_of_slots != 0;
   const int32_t column = of_slots ? entry : entry / plan.page_size;

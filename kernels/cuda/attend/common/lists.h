@@ -31,15 +31,16 @@ struct ListedKeys {
   int32_t tokens;      // the number of tokens of the call; in a graph, the largest number of any step
   int32_t heads;       // the number of lists of a query
   int32_t parts;       // 2 if rows may have a streaming window, else 1
-  int32_t row_blocks;  // the number of thread blocks for each block of the plan (find_listed_rows)
+  int32_t row_blocks;  // the number of thread blocks that share one AttendBlock of the plan (find_listed_rows)
 };
 
 KVC_HOST_DEVICE int64_t list_of(const ListedKeys& lists, int32_t part, int64_t token, int32_t head) {
   return (part * int64_t{lists.tokens} + token) * lists.heads + (lists.heads == 1 ? 0 : head);
 }
 
-// Reduces the rows [*begin, *end) of an item to rows of one query: those that thread block `index` of [0, row_blocks)
-// computes. If *begin >= *end after the call, the block has no rows. group: the number of rows of a query.
+// At the call, [*begin, *end) are the rows of an AttendBlock. The function reduces them to the rows that thread block
+// `index` of [0, row_blocks) computes. These rows belong to one query. If *begin >= *end after the call, the block has
+// no rows. group: the number of rows of a query.
 KVC_HOST_DEVICE void find_listed_rows(int32_t group, int32_t index, int32_t* begin, int32_t* end) {
   const int32_t of_query = (group + kMostListedRows - 1) / kMostListedRows;  // the number of thread blocks
   const int32_t number = *begin / group * of_query + *begin % group / kMostListedRows + index;
@@ -50,17 +51,18 @@ KVC_HOST_DEVICE void find_listed_rows(int32_t group, int32_t index, int32_t* beg
   if (last < *end) *end = last;
 }
 
-// The largest number of thread blocks that a block of the plan needs. Block i of an item has the rows from i * rows on,
-// at most `rows` of them.
+// Returns the largest number of thread blocks that one AttendBlock needs. AttendBlock i of an item has the rows from
+// i * rows on, at most `rows` of them.
 constexpr int32_t row_blocks_of(int32_t group, int32_t rows) {
   if (group % rows == 0) return (rows + kMostListedRows - 1) / kMostListedRows;
   const int32_t queries = rows % group == 0 ? rows / group : (rows + group - 2) / group + 1;
   return queries * ((group + kMostListedRows - 1) / kMostListedRows);
 }
 
-// Takes scratch, sets call->listed, and enqueues the kernel that fills its arrays. The caller has set the plan, the
-// layer and the live plan of the call. After the kernels that read the arrays, the caller gives *memory back. staged:
-// null if the device made the plan. heads: the number of heads, if each head has a list of its own.
+// Takes scratch, sets call->listed, and enqueues the kernel that fills its arrays. The caller must set
+// call->plan, call->layer and call->live_plan (call.cuh) before. After the kernels that read the arrays, the caller
+// gives *memory back. staged: null if the device made the plan. heads: the number of lists of a query, if each head has
+// a list of its own; else it is ignored.
 kvc_status list_keys(Device& device, const kvc_backend_staged_plan* staged, int32_t heads, AttendCall* call,
                      void* stream, void** memory, kvc_error* error);
 

@@ -19,8 +19,8 @@
 // computes 2 R (D + Dv) operations for all rows. Up to some tens of rows, memory is the limit. Prefill is limited by
 // the operations.
 //
-// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
-// does not see every key, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, the
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. If some row does not see
+// every key of a tile, NaN and infinity in its V are replaced by zero, because 0 * NaN is NaN. After the product, the
 // replaced values are added to the rows that see their keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -116,7 +116,7 @@ __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentCol
   }
 }
 
-// o += P V for the warp's columns. In tiles of which some row does not see every key, NaN and infinity in V are
+// o += P V for the warp's columns. If some row does not see every key of a tile, NaN and infinity in its V are
 // replaced by zero. After the product, they are added to the rows that see their keys, times P. (They are also in K.
 // But the score may be -inf, or finite with softcap.)
 template <class T, int kRows>

@@ -21,8 +21,8 @@
 // once for 128 rows, which is 128 operations a byte. The last block of the plan starts first, because with a causal
 // mask it has the most keys.
 //
-// Keys that a row does not see may hold NaN. Their scores are replaced by -inf. In tiles of which some row does not see
-// every key, NaN and infinity in V are replaced by zero in the operands, and added to the rows that see their keys.
+// Keys that a row does not see may hold NaN. Their scores are replaced by -inf. If some row does not see every key of a
+// tile, NaN and infinity in its V are replaced by zero in the operands, and added to the rows that see their keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

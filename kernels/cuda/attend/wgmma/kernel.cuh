@@ -2,9 +2,9 @@
 // keys of an item. A row is a pair of a query and a query head. A tile has 128 keys, or 64 if V has 256 dims.
 //
 // The block has three warpgroups. The first has the producer warp, which loads tiles (attend/wgmma/tiles.cuh), and
-// three warps that convert tiles (attend/wgmma/convert.cuh). These warps need few registers. The other two warpgroups
-// are the consumers, with 64 rows each. A consumer computes S = Q K^T from shared memory into registers. Then it
-// computes the online softmax in registers, and O += P V with P from registers.
+// three warps that change tiles before products read them (attend/wgmma/convert.cuh). These warps need few registers.
+// The other two warpgroups are the consumers, with 64 rows each. A consumer computes S = Q K^T from shared memory into
+// registers. Then it computes the online softmax in registers, and O += P V with P from registers.
 //
 // Products run asynchronously. S of a tile and P V of the previous tile are started together, and the softmax of S runs
 // while P V is computed. The two consumers start products alternately, so the softmax of one also overlaps with
@@ -17,12 +17,12 @@
 // attend/wgmma/plan.h describes shared memory. For tiles of `keys` keys, a thread has Dv / 2 registers for o, keys / 2
 // for S, and keys / 4 for P.
 //
-// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
-// does not see every key, NaN and infinity in V are replaced by zero. After the product, the replaced values are read
-// from global memory again, and added to the rows that see their keys.
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. If some row does not
+// see every key of a tile, NaN and infinity in the tile's V are replaced by zero. After the product, the replaced
+// values are read from global memory again, and added to the rows that see their keys.
 //
 // 8-bit K and V are loaded as stored, and dequantised in shared memory (attend/wgmma/convert.cuh), once for 128 rows.
-// The block then has a fourth warpgroup, which also converts tiles. Scores and results are multiplied by the scales of
+// The block then has a fourth warpgroup, which also changes tiles. Scores and results are multiplied by the scales of
 // heads.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -40,7 +40,8 @@
 namespace kvc::kernels::cuda {
 
 // The registers of a thread in a consumer warpgroup (kRegistersToCompute) and in the other warpgroups
-// (kRegistersToBring). At launch, each thread has 168 registers in three warpgroups, or 128 in four.
+// (kRegistersToBring). At launch, each thread has 168 registers in a block of three warpgroups, or 128 in a
+// block of four.
 template <bool kRaw>
 constexpr int kRegistersToCompute = kRaw ? 208 : 224;
 template <bool kRaw>
@@ -77,8 +78,8 @@ struct Alternation {
   }
 };
 
-// Starts the products S = Q K^T of the warpgroup's rows and of the keys in a slot, as one group. q, k: the descriptors
-// of the operands.
+// Starts the products S = Q K^T of the warpgroup's rows and of the keys of one tile, as one group of asynchronous
+// products. q, k: the descriptors of the operands.
 template <class Tiles>
 __device__ __forceinline__ void begin_scores(uint64_t q, uint64_t k, float (&s)[Tiles::kKeys / 2]) {
 #pragma unroll

@@ -20,8 +20,8 @@
 // (attend/wgmma/latent_plan.h). A thread that scores has kRegistersToScore registers, and a thread that adds values has
 // kRegistersToAdd.
 //
-// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
-// does not see every key, NaN and infinity in V become zero after S is computed. They are added at the end to the rows
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. If some row does not see
+// every key of a tile, NaN and infinity in its V become zero after S is computed. They are added at the end to the rows
 // that see their keys. (They are also in K. But the score may be -inf, or finite with softcap.)
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
