@@ -326,7 +326,16 @@ conformance() {
     --library build/release/src/libkvcache.so --transport build/release/transports/ucx/libkvcache_ucx.so --random 60 --junit "$junit"
 }
 
-# Two chains for `beside`. They write to different folders.
+# Two chains for `beside`: tests that use one core for most of the time.
+emulated_gpu() { # on the CPU, and part of it on the emulated CUDA device. scripts/gpu_check.sh runs all of it on a GPU
+  KVC_EMULATED_CUDA=$root/build/release/tests/cuda/libkvcache_cuda_emulated_plugin.so part python-gpu run_pytest tests/gpu
+}
+python_tests() {
+  part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore=tests/python/test_jax.py
+  part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
+  [ $level = full ] || part guide run_pytest tests/guide -k "in_python or in_c" # the others need their compilers
+}
+# Two more. They write to different folders.
 other_languages() { # build/java and build/rust
   late_part go go_package
   late_part rust rust
@@ -409,13 +418,8 @@ head -n 40 build/release/abi-report.txt 2> /dev/null | sed -n '/^$/q; s/^/    /p
 part unit run_ctest release --label-exclude 'tidy|abi|consumer|redis|ucx|nixl'
 part consumer run_ctest release --label-regex consumer
 part build-python install_python_package
-part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore=tests/python/test_jax.py
-# On the CPU, and part of it on the emulated CUDA device. scripts/gpu_check.sh runs all of it on a GPU.
-KVC_EMULATED_CUDA=$root/build/release/tests/cuda/libkvcache_cuda_emulated_plugin.so part python-gpu run_pytest tests/gpu
-part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
-if [ $level != full ]; then
-  part guide run_pytest tests/guide -k "in_python or in_c" # the others need their compilers
-else
+beside emulated_gpu python_tests
+if [ $level = full ]; then
   late_part redis redis_tests
   late_part nixl nixl_tests
   late_part onnxruntime env KVC_STRICT=$strict bash integrations/onnxruntime/test.sh --junitxml="$logs/onnxruntime.xml"
