@@ -122,7 +122,7 @@ UcxEndpoint::~UcxEndpoint() {
     for (void* request : requests_) ucp_request_free(request);
     ucp_worker_destroy(worker_);
   }
-  for (auto& ring : send_rings_) ring->end();
+  for (auto& link : links_) link->ring->end();
   if (rings_) rings_->close();
   if (context_ != nullptr) ucp_cleanup(context_);
 }
@@ -148,9 +148,12 @@ Status UcxEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer) 
   made->owner = this;
   made->number = last_peer_ + 1;
   const auto place = peers_.emplace(made->number, nullptr).first;
-  if (same_place && static_cast<int64_t>(rings.endpoint >> 32) == process.number) made->ring = find_ring(rings);
-  if (made->ring != nullptr) {
-    ++made->ring->users;
+  if (same_place && static_cast<int64_t>(rings.endpoint >> 32) == process.number) {
+    made->endpoint = rings.endpoint;
+    made->link = find_link(rings);
+  }
+  if (made->link != nullptr) {
+    ++made->link->peers;
   } else {
     const ucs_status_t status = make_ep(made.get(), reinterpret_cast<const ucp_address_t*>(first + kAddressHead));
     if (status != UCS_OK) {
@@ -182,12 +185,13 @@ void UcxEndpoint::look_at_processes() {
   if (rings_) rings_->look_at_processes();
   for (auto& [number, peer] : peers_) {
     const bool has_ended = (peer->watched > 0 && Process{own_.place, peer->watched}.has_ended()) ||
-                           (peer->ring != nullptr && peer->ring->is_closed());
-    if (!has_ended) continue;
+                           (peer->link != nullptr && peer->link->ring->is_closed());
     // poll returns what the peer has sent before the peer is lost.
-    if (peer->ring == nullptr || !rings_->has_records_of(peer->ring->address().endpoint)) lose(peer.get());
+    if (!has_ended || (rings_ && rings_->has_records_of(peer->endpoint))) continue;
+    lose(peer.get());
+    drop_queue(peer.get());
   }
-  release_send_rings();
+  release_links();
 }
 
 void UcxEndpoint::lose(Peer* peer) {
@@ -211,7 +215,7 @@ void UcxEndpoint::close_peer(Peer* peer, bool force) noexcept {
 void UcxEndpoint::progress() {
   for (int i = 0; i < kProgressRounds && ucp_worker_progress(worker_) != 0; ++i) {
   }
-  for (auto& [number, peer] : peers_) send_queue(peer.get());
+  for (auto& link : links_) send_queue(link.get());
 }
 
 int32_t UcxEndpoint::flush(uint64_t number, int64_t timeout_ms) {
@@ -223,8 +227,8 @@ int32_t UcxEndpoint::flush(uint64_t number, int64_t timeout_ms) {
   while (!peer.lost) {
     progress();
     look_at_processes();
-    if (peer.ring != nullptr && peer.queue.empty()) return KVC_TRANSPORT_OK;
-    if (peer.ring == nullptr && request == nullptr) {
+    if (peer.link != nullptr && peer.waiting == 0) return KVC_TRANSPORT_OK;
+    if (peer.link == nullptr && request == nullptr) {
       ucp_request_param_t param = {};
       request = ucp_ep_flush_nbx(peer.ep, &param);
       if (request == nullptr) return KVC_TRANSPORT_OK;
@@ -245,12 +249,9 @@ void UcxEndpoint::disconnect(uint64_t peer) noexcept {
   Peer* const own = found->second.get();
   if (in_child()) {
     peers_.erase(found);
-  } else if (own->ring != nullptr) {
-    try {
-      drop_queue(own);
-    } catch (const std::bad_alloc&) {  // `close` ends what has no event
-    }
-    --own->ring->users;
+  } else if (own->link != nullptr) {
+    drop_queue(own);
+    --own->link->peers;
     peers_.erase(found);
   } else {
     closed_.push_back(std::move(found->second));
@@ -294,10 +295,11 @@ Status UcxEndpoint::send(uint64_t number, const void* header, int64_t header_byt
   Peer& peer = *found->second;
   const auto* first = static_cast<const uint8_t*>(header);
   std::vector<uint8_t> copied(first, first + header_bytes);
-  if (peer.ring != nullptr) {
-    if (!peer.queue.empty() || !put(&peer, copied, data, data_bytes, operation)) {
-      peer.queue.push_back({std::move(copied), data, data_bytes, operation});
-    }
+  if (peer.link != nullptr) {
+    Queued message = {&peer, std::move(copied), data, data_bytes, operation};
+    if (peer.link->queue.empty() && put(peer.link->ring.get(), message)) return Status();
+    peer.link->queue.push_back(std::move(message));
+    ++peer.waiting;
     return Status();
   }
   auto made = std::make_unique<Sending>(Sending{&peer, data_bytes > 0, operation, std::move(copied)});

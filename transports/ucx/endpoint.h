@@ -5,7 +5,7 @@
 //
 // There are two kinds of peers:
 //   - Peers of the same machine get messages through rings (rings.h), if the config allows shared memory and this
-//     process may map the peer's memory. A message that finds no room waits in Peer::queue. UCX's own messages over
+//     process may map the peer's memory. A message that finds no room waits in Link::queue. UCX's own messages over
 //     shared memory are not used, because a killed sender can block them, and because UCX does not notice the end of a
 //     peer there. An address begins with the process that made it (Process). poll checks from time to time whether such
 //     processes still exist.
@@ -55,23 +55,32 @@ class UcxEndpoint {
   int64_t poll(kvc_transport_event* events, int64_t capacity);
 
  private:
+  struct Link;
+  struct Peer {
+    UcxEndpoint* owner;
+    uint64_t number;
+    ucp_ep_h ep = nullptr;  // null if there is a link
+    Link* link = nullptr;   // null if UCX reaches the peer
+    // The id of the peer's process, if it is on this machine: poll checks that it exists; 0 = none.
+    int64_t watched = 0;
+    uint64_t endpoint = 0;  // RingAddress::endpoint of the peer, if it is on this machine
+    bool lost = false;
+    int64_t waiting = 0;  // number of `Queued` of this peer
+    int64_t sending = 0;  // number of `Sending` of this peer
+  };
   // A message that waits for room. `data` is the caller's.
   struct Queued {
+    Peer* peer;
     std::vector<uint8_t> header;
     const void* data;
     int64_t data_bytes;
     uint64_t operation;
   };
-  struct Peer {
-    UcxEndpoint* owner;
-    uint64_t number;
-    ucp_ep_h ep = nullptr;     // null if there is a ring
-    SendRing* ring = nullptr;  // null if UCX reaches the peer. Peers with the same address share it
-    int64_t watched =
-        0;  // the id of the peer's process, if it is on this machine: poll checks that it exists; 0 = none
-    bool lost = false;
-    std::deque<Queued> queue;  // only with a ring
-    int64_t sending = 0;       // number of `Sending` of this peer
+  // The ring to another endpoint. All peers with its address share the ring, and their messages leave in one order.
+  struct Link {
+    std::unique_ptr<SendRing> ring;
+    std::deque<Queued> queue;
+    int peers = 0;
   };
   // A send that UCX has not finished.
   struct Sending {
@@ -96,12 +105,13 @@ class UcxEndpoint {
   // Hands over events that are no messages, at most `capacity`. Returns their number.
   int64_t take_events(kvc_transport_event* events, int64_t capacity);
 
-  SendRing* find_ring(const RingAddress& address);
-  // Writes a message into the ring of a peer. Returns false if there is no room now.
-  bool put(Peer* peer, const std::vector<uint8_t>& header, const void* data, int64_t data_bytes, uint64_t operation);
-  void send_queue(Peer* peer);
-  void drop_queue(Peer* peer);
-  void release_send_rings() noexcept;
+  Link* find_link(const RingAddress& address);
+  // Writes a message into the ring. Returns false if there is no room now.
+  bool put(SendRing* ring, const Queued& message);
+  void send_queue(Link* link);
+  // Removes the messages of a peer from the queue of its link.
+  void drop_queue(Peer* peer) noexcept;
+  void release_links() noexcept;
   int64_t take_records(kvc_transport_event* events, int64_t capacity);
   static void on_sent(void* request, ucs_status_t status, void* user);
   static void on_error(void* peer, ucp_ep_h ep, ucs_status_t status);
@@ -127,7 +137,7 @@ class UcxEndpoint {
   std::deque<kvc_transport_event> events_;
   std::unique_ptr<ReceiveRings> rings_;        // null: no shared memory
   std::vector<ReceiveRings::Record> records_;  // to which the events of the last poll point
-  std::vector<std::unique_ptr<SendRing>> send_rings_;
+  std::vector<std::unique_ptr<Link>> links_;
 };
 
 }  // namespace kvc

@@ -7,48 +7,56 @@
 
 namespace kvc {
 
-// Returns the ring to an endpoint; null: this endpoint has no rings, or may not map the memory of the other one.
-SendRing* UcxEndpoint::find_ring(const RingAddress& address) {
+// Returns the link to an endpoint; null: this endpoint has no rings, or may not map the memory of the other one.
+UcxEndpoint::Link* UcxEndpoint::find_link(const RingAddress& address) {
   if (!rings_) return nullptr;
-  for (const auto& ring : send_rings_) {
-    if (ring->address() == address) return ring.get();
+  for (const auto& link : links_) {
+    if (link->ring->address() == address) return link.get();
   }
-  auto made = SendRing::open(address, rings_->address().endpoint);
-  if (!made) return nullptr;
-  send_rings_.push_back(std::move(made));
-  return send_rings_.back().get();
+  auto made = std::make_unique<Link>();
+  made->ring = SendRing::open(address, rings_->address().endpoint);
+  if (!made->ring) return nullptr;
+  links_.push_back(std::move(made));
+  return links_.back().get();
 }
 
-bool UcxEndpoint::put(Peer* peer, const std::vector<uint8_t>& header, const void* data, int64_t data_bytes,
-                      uint64_t operation) {
-  if (data_bytes > 0) add_sent(operation);  // it may throw, so it comes first
-  if (peer->ring->put(header.data(), header.size(), data, static_cast<uint64_t>(data_bytes))) return true;
-  if (data_bytes > 0) events_.pop_back();
+bool UcxEndpoint::put(SendRing* ring, const Queued& message) {
+  const bool has_data = message.data_bytes > 0;
+  if (has_data) add_sent(message.operation);  // it may throw, so it comes first
+  const auto bytes = static_cast<uint64_t>(message.data_bytes);
+  if (ring->put(message.header.data(), message.header.size(), message.data, bytes)) return true;
+  if (has_data) events_.pop_back();
   return false;
 }
 
-void UcxEndpoint::send_queue(Peer* peer) {
-  for (; !peer->queue.empty() && !peer->lost; peer->queue.pop_front()) {
-    const Queued& next = peer->queue.front();
-    if (!put(peer, next.header, next.data, next.data_bytes, next.operation)) break;
+void UcxEndpoint::send_queue(Link* link) {
+  while (!link->queue.empty() && put(link->ring.get(), link->queue.front())) {
+    --link->queue.front().peer->waiting;
+    link->queue.pop_front();
   }
-  if (peer->lost) drop_queue(peer);
 }
 
-void UcxEndpoint::drop_queue(Peer* peer) {
-  for (const Queued& message : peer->queue) {
-    if (message.data_bytes > 0) add_sent(message.operation);
+void UcxEndpoint::drop_queue(Peer* peer) noexcept {
+  if (peer->waiting == 0) return;
+  for (const Queued& message : peer->link->queue) {
+    if (message.peer != peer || message.data_bytes == 0) continue;
+    try {
+      add_sent(message.operation);
+    } catch (const std::bad_alloc&) {  // `close` ends what has no event
+    }
   }
-  peer->queue.clear();
+  std::erase_if(peer->link->queue, [peer](const Queued& message) { return message.peer == peer; });
+  peer->waiting = 0;
 }
 
 // Ends rings without peers. A ring that is not empty stays, so that messages of the next peer with this address come
 // after its messages.
-void UcxEndpoint::release_send_rings() noexcept {
-  std::erase_if(send_rings_, [this](const std::unique_ptr<SendRing>& ring) {
-    const Process process = {own_.place, static_cast<int64_t>(ring->address().endpoint >> 32)};
-    if (ring->users > 0 || !(ring->is_empty() || ring->is_closed() || process.has_ended())) return false;
-    ring->end();
+void UcxEndpoint::release_links() noexcept {
+  std::erase_if(links_, [this](const std::unique_ptr<Link>& link) {
+    SendRing& ring = *link->ring;
+    const Process process = {own_.place, static_cast<int64_t>(ring.address().endpoint >> 32)};
+    if (link->peers > 0 || !(ring.is_empty() || ring.is_closed() || process.has_ended())) return false;
+    ring.end();
     return true;
   });
 }

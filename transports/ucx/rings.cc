@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +38,8 @@ void* map(int file, uint64_t offset, uint64_t bytes) {
 
 // Returns a new file in memory whose size nobody can change; -1: the system refuses.
 int make_file() {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < kMemoryBytes) return -1;  // else a signal would come
 #ifdef MFD_NOEXEC_SEAL
   int file = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   if (file < 0) file = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);  // an older system

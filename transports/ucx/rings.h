@@ -140,8 +140,6 @@ class SendRing {
   // This was the last message.
   void end() noexcept;
 
-  int users = 0;  // peers of the endpoint
-
  private:
   SendRing() = default;
   bool take_ring() noexcept;

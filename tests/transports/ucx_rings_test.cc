@@ -1,6 +1,4 @@
 // The rings of the UCX transport: senders that are killed or stopped, and wrong records.
-#include "ucx/rings.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,6 +10,8 @@
 #include <functional>
 #include <random>
 #include <string>
+
+#include "ucx/rings.h"
 
 namespace kvc {
 namespace {
