@@ -36,7 +36,7 @@ void* map(int file, uint64_t offset, uint64_t bytes) {
   return mapped == MAP_FAILED ? nullptr : mapped;
 }
 
-// Returns a new file in memory whose size nobody can change; -1: the system refuses.
+// Returns a new file in memory whose size cannot change; -1: the system refuses.
 int make_file() {
   struct rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < kMemoryBytes) return -1;  // else a signal would come

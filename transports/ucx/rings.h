@@ -1,19 +1,16 @@
 // Rings: messages from other endpoints of the same machine, through memory of the receiver.
 //
 //   memory of the receiver, which each sender maps
-//     front      owners   of each ring: the endpoint that sends through the ring, or 0
-//                states   of each ring: `end` and `is_done`, which the sender writes, and `begin`, which the receiver
-//                writes
+//     front      owners: of each ring, the endpoint that sends through it, or 0
+//                states: of each ring, `end` and `is_done` of the sender, and `begin` of the receiver
 //     ring 0     records: one for each message
 //     ring 1     ...
 //
-//   sender                                                     receiver
+//   sender                                               receiver
 //     takes a ring: owner 0 ──► its number
-//     writes a record behind `end`, then moves `end` ────────►   reads the records before `end`
-//     may overwrite what lies before `begin`        ◄─────────   moves `begin` when poll has returned, and the events
-//     of
-//                                                                that poll are no longer valid
-//     is_done, when it has no more messages ─────────────────►   owner ──► 0, after the last record
+//     writes a record after `end`, then moves `end` ───►   reads the records before `end`
+//     may overwrite what lies before `begin`        ◄───   moves `begin` at the next poll
+//     is_done, when it has no more messages ───────────►   owner ──► 0, after the last record
 //
 // Each word has one writer, except for an owner that is 0. So a sender that is killed at any instruction stops only its
 // own ring, and the receiver frees the ring when the process has ended. UCX's queue for shared memory does not have
@@ -90,8 +87,8 @@ class ReceiveRings {
   const RingAddress& address() const noexcept { return address_; }
   // Senders get to know that this endpoint reads no more.
   void close() noexcept;
-  // Takes the next record. The rings take turns. Returns false if no ring has a record. The data is valid until
-  // release.
+  // Takes the next record: one of each ring, then the next of each ring. Returns false if no ring has a record. The
+  // data is valid until release.
   bool take(Record* out) noexcept;
   // Gives the memory of all records that were taken back to the senders, and finds new senders.
   void release() noexcept;
@@ -117,7 +114,7 @@ class ReceiveRings {
   RingAddress address_ = {};
   std::vector<Ring> used_;  // has the capacity kRings
   std::array<bool, RingLayout::kRings> is_used_ = {};
-  size_t next_ = 0;  // the ring in used_ that has the next turn
+  size_t next_ = 0;  // the ring in used_ that is read next
 };
 
 // A sender's side: the front of a receiver's memory, and one ring of it.
