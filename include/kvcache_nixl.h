@@ -13,7 +13,10 @@
  * `agent` and `backend` set the fields of kvc_nixl_config, and every other name is a parameter of the backend.
  *
  * NIXL is not linked. Its C API, libnixl_capi.so, is loaded at the first open, and stays loaded. NIXL's wheels have their own
- * UCX, so a process must not also link UCX itself. docs/reference/transfer.md says what the transport guarantees. */
+ * UCX, so a process must not also link UCX itself. docs/reference/transfer.md says what the transport guarantees.
+ *
+ * Over shared memory, which NIXL uses only if the parameter ucx_error_handling_mode is "none", a process that is killed while
+ * it sends may block the receiving agent: no process reaches it any more. Use the default, TCP or RDMA, or libkvcache_ucx.so. */
 #ifndef KVCACHE_NIXL_H_
 #define KVCACHE_NIXL_H_
 

@@ -44,7 +44,10 @@ TEST_P(Messages, ArriveWholeOnceAndInOrder) {
     if (i % 5 == 0) a.poll();
   }
   const size_t with_data = kCount - (kCount + 6) / 7;
-  for (int tries = 0; tries < 1000000 && (b.sent.size() < with_data || a.sent.size() < with_data); tries++) {
+  const auto is_done = [&](const Endpoint &end) {
+    return end.sent.size() >= with_data && end.received.size() >= size_t{kCount};
+  };
+  for (int tries = 0; tries < 1000000 && !(is_done(a) && is_done(b)); tries++) {
     a.poll();
     b.poll();
   }

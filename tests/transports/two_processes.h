@@ -1,6 +1,8 @@
 // Engines over a transport, and descriptions through pipes.
 #pragma once
 
+#include <memory>
+
 #include "transfer_fixture.h"
 
 namespace kvt {
@@ -8,6 +10,8 @@ namespace kvt {
 // A transport over TCP on loopback or over shared memory. ucx.cc and nixl.cc define it; a test program links one of
 // them.
 kvc_status open_transport(const std::string &way, kvc_transport *transport, kvc_error *error);
+// Whether an endpoint still receives after a process was killed that was sending to it.
+bool outlives_killed_senders(const std::string &way);
 // Why no test of the transport can run here; empty: they can.
 std::string why_not();
 inline constexpr const char *kWays[] = {"sharedMemory", "tcp"};
@@ -22,6 +26,12 @@ inline void use_transport(Engine *engine, const std::string &way) {
   kvc_transport transport;
   ASSERT_EQ(open_transport(way, &transport, &engine->error), KVC_OK) << engine->error.message;
   ASSERT_EQ(kvc_cache_set_transport(engine->cache, &transport, &engine->error), KVC_OK) << engine->error.message;
+}
+
+inline std::unique_ptr<Engine> engine_with_transport(const std::string &way) {
+  auto made = std::make_unique<Engine>();
+  use_transport(made.get(), way);
+  return made;
 }
 
 inline bool write_all(int file, const void *data, size_t bytes) {

@@ -1,71 +1,10 @@
 // Transfers between two processes: this one, and peer.cc.
-#include "two_processes.h"
-
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-
 #include <thread>
+
+#include "peer_process.h"
 
 namespace kvt {
 namespace {
-
-struct Peer {
-  pid_t process = 0;
-  int in = -1, out = -1, moved = -1;
-
-  Peer(const char *mode, const char *way, int tokens) {
-    int to[2], from[2], ticks[2];
-    EXPECT_EQ(pipe2(to, O_CLOEXEC) + pipe2(from, O_CLOEXEC) + pipe2(ticks, O_CLOEXEC), 0);
-    process = fork();
-    if (process == 0) {
-      dup2(to[0], STDIN_FILENO);
-      dup2(from[1], STDOUT_FILENO);
-      dup2(ticks[1], STDERR_FILENO);
-      execl(KVC_PEER, "peer", mode, way, std::to_string(tokens).c_str(), nullptr);
-      _exit(9);
-    }
-    close(to[0]);
-    close(from[1]);
-    close(ticks[1]);
-    in = to[1], out = from[0], moved = ticks[0];
-  }
-  ~Peer() {
-    if (process > 0) end(SIGKILL);
-    close(in);
-    close(out);
-    close(moved);
-  }
-  // Waits until something was sent or received.
-  bool wait_moved() {
-    char tick = 0;
-    return read_all(moved, &tick, 1);
-  }
-  // For the messages of failed tests: how the process has ended, and what it has written.
-  std::string state() {
-    std::string text = "\nthe other process ";
-    int status = 0;
-    const pid_t ended = waitpid(process, &status, WNOHANG);
-    if (ended == process) process = 0;
-    if (ended == 0) text += "runs";
-    if (ended > 0) text += WIFEXITED(status) ? "exited with " : "was ended by signal ";
-    if (ended > 0) text += std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
-    for (const int file : {out, moved}) {
-      fcntl(file, F_SETFL, O_NONBLOCK);
-      char bytes[4096];
-      const ssize_t count = read(file, bytes, sizeof bytes);
-      if (count > 0) text += "\n" + std::string(bytes, static_cast<size_t>(count));
-    }
-    return text;
-  }
-  int end(int signal = 0) {
-    if (signal != 0) kill(process, signal);
-    int status = 0;
-    EXPECT_EQ(waitpid(process, &status, 0), process);
-    process = 0;
-    return status;
-  }
-};
 
 int open_files() {
   int count = 0;
@@ -110,40 +49,41 @@ TEST_P(TwoProcesses, DecodeInAnotherProcess) {
 
 TEST_P(TwoProcesses, AKilledSenderIsNoticed) {
   const Bytes expected = Engine::expected({}, 23, 6);
-  Engine decode;
-  use_transport(&decode, GetParam());
+  const bool one_receiver = outlives_killed_senders(GetParam());
+  std::unique_ptr<Engine> decode = engine_with_transport(GetParam());
   int files = 0;
   for (int round = 0; round < 4; round++) {
     Peer peer("prefill", GetParam(), 14);  // of 23: it waits then, and polls
     kvc_transfer in = 0;
     kvc_transfer_info info;
-    ASSERT_EQ(decode.receive(23, &in, 5000), KVC_OK) << decode.error.message;
-    ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
+    ASSERT_EQ(decode->receive(23, &in, 5000), KVC_OK) << decode->error.message;
+    ASSERT_TRUE(write_bytes(peer.in, decode->describe(in)));
     for (info.tokens = 0; info.tokens < 14;) {
-      ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message << peer.state();
+      ASSERT_EQ(decode->poll(in, &info), KVC_OK) << decode->error.message << peer.state();
     }
     peer.end(SIGKILL);
     kvc_status status = KVC_OK;
-    while (status == KVC_OK) status = decode.poll(in, &info);
+    while (status == KVC_OK) status = decode->poll(in, &info);
     EXPECT_EQ(status, KVC_ERROR_IO);
-    EXPECT_NE(std::string(decode.error.message).find("has ended"), std::string::npos) << decode.error.message;
-    EXPECT_EQ(decode.used_pages(), 0);
-    decode.check();
+    EXPECT_NE(std::string(decode->error.message).find("has ended"), std::string::npos) << decode->error.message;
+    EXPECT_EQ(decode->used_pages(), 0);
+    decode->check();
     if (round == 1) files = open_files();
     if (round == 3) {
       EXPECT_LE(open_files(), files + 1);
     }
+    if (!one_receiver) decode = engine_with_transport(GetParam());
   }
   // Another sender works after that.
   Peer peer("prefill", GetParam(), 23);
   kvc_transfer in = 0;
   kvc_transfer_info info;
-  ASSERT_EQ(decode.receive(23, &in), KVC_OK) << decode.error.message;
-  ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
+  ASSERT_EQ(decode->receive(23, &in), KVC_OK) << decode->error.message;
+  ASSERT_TRUE(write_bytes(peer.in, decode->describe(in)));
   for (info.done = 0; info.done == 0;) {
-    ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message << peer.state();
+    ASSERT_EQ(decode->poll(in, &info), KVC_OK) << decode->error.message << peer.state();
   }
-  EXPECT_EQ(decode.steps(info.sequence, 6), expected);
+  EXPECT_EQ(decode->steps(info.sequence, 6), expected);
   EXPECT_EQ(peer.end(), 0);
 }
 

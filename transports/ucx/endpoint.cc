@@ -13,7 +13,8 @@ namespace kvc {
 namespace {
 
 constexpr unsigned kMessageId = 1;
-constexpr int kProgressRounds = 64;  // most rounds of UCX's progress in one poll
+constexpr int kProgressRounds = 64;                                     // most rounds of UCX's progress in one poll
+constexpr size_t kAddressHead = sizeof(Process) + sizeof(RingAddress);  // UCX's address follows
 constexpr int kCloseRounds = 200000;
 constexpr int64_t kCloseMs = 200;  // the longest time for which the destructor waits for messages to leave
 
@@ -26,10 +27,11 @@ bool allows_shared_memory(const char* transports) {
   if (transports == nullptr) transports = std::getenv("UCX_TLS");
   if (transports == nullptr) return true;
   const std::string_view names = transports;
+  const bool excludes = names.starts_with('^');
   for (const char* name : {"all", "sm", "shm", "shared", "posix", "sysv", "mm"}) {
-    if (names.find(name) != names.npos) return true;
+    if (names.find(name) != names.npos) return !excludes;
   }
-  return false;
+  return excludes;
 }
 
 struct Config {
@@ -47,7 +49,7 @@ Status UcxEndpoint::open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoi
   std::unique_ptr<UcxEndpoint> own(new UcxEndpoint());
   own->process_ = getpid();
   own->own_ = Process::own();
-  own->may_share_memory_ = allows_shared_memory(config.transports);
+  if (own->own_.place != 0 && allows_shared_memory(config.transports)) own->rings_ = ReceiveRings::create();
   Config options;
   if (ucs_status_t read = ucp_config_read(nullptr, nullptr, &options.value); read != UCS_OK) {
     return failed("UCX cannot read its configuration", read);
@@ -62,7 +64,7 @@ Status UcxEndpoint::open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoi
   }
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA;  // RMA: to map rings
+  params.features = UCP_FEATURE_AM;
   if (ucs_status_t made = ucp_init(&params, options.value, &own->context_); made != UCS_OK) {
     own->context_ = nullptr;
     return failed("UCX has no usable device", made);
@@ -90,8 +92,10 @@ Status UcxEndpoint::open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoi
     return failed("UCX has no address", got);
   }
   const auto* first = reinterpret_cast<const uint8_t*>(address);
-  own->address_.resize(sizeof own->own_);
+  const RingAddress rings = own->rings_ ? own->rings_->address() : RingAddress{};
+  own->address_.resize(kAddressHead);
   std::memcpy(own->address_.data(), &own->own_, sizeof own->own_);
+  std::memcpy(own->address_.data() + sizeof own->own_, &rings, sizeof rings);
   own->address_.insert(own->address_.end(), first, first + bytes);
   ucp_worker_release_address(own->worker_, address);
   *out = std::move(own);
@@ -99,15 +103,7 @@ Status UcxEndpoint::open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoi
 }
 
 UcxEndpoint::~UcxEndpoint() {
-  if (in_child()) {  // the parent uses the worker and its memory
-    for (auto& [request, sending] : sending_) sending.release();
-    for (auto& message : messages_) message.release();
-    for (auto& [number, peer] : peers_) peer.release();
-    for (auto& peer : closed_) peer.release();
-    for (auto& [number, ring] : rings_) ring.release();
-    for (auto& ring : spare_rings_) ring.release();
-    return;
-  }
+  if (in_child()) return;  // the parent uses the worker
   if (worker_ != nullptr) {
     // Messages that were accepted leave. The time is limited, because a peer may not receive them.
     const int64_t until = steady_ms() + kCloseMs;
@@ -126,8 +122,8 @@ UcxEndpoint::~UcxEndpoint() {
     for (void* request : requests_) ucp_request_free(request);
     ucp_worker_destroy(worker_);
   }
-  rings_.clear();
-  spare_rings_.clear();
+  for (auto& link : links_) link->ring->end();
+  if (rings_) rings_->close();
   if (context_ != nullptr) ucp_cleanup(context_);
 }
 
@@ -140,41 +136,43 @@ int64_t UcxEndpoint::address(void* buffer, int64_t capacity) const noexcept {
 Status UcxEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer) {
   if (in_child()) return Status::error(KVC_ERROR_IO, "this is a child of fork()");
   Process process;
-  if (bytes <= static_cast<int64_t>(sizeof process)) {
+  RingAddress rings;
+  if (bytes <= static_cast<int64_t>(kAddressHead)) {
     return Status::error(KVC_ERROR_IO, "the address has %" PRId64 " bytes", bytes);
   }
-  std::memcpy(&process, address, sizeof process);
-  const auto* rest = reinterpret_cast<const ucp_address_t*>(static_cast<const uint8_t*>(address) + sizeof process);
+  const auto* first = static_cast<const uint8_t*>(address);
+  std::memcpy(&process, first, sizeof process);
+  std::memcpy(&rings, first + sizeof process, sizeof rings);
   const bool same_place = own_.sees(process);
   auto made = std::make_unique<Peer>();
   made->owner = this;
   made->number = last_peer_ + 1;
   const auto place = peers_.emplace(made->number, nullptr).first;
-  // UCX cannot notice errors over shared memory, so an endpoint that notices them does not use shared memory. If the
-  // preferred kind of endpoint cannot reach the peer, the other kind is tried.
-  const bool shares_memory = same_place && may_share_memory_;
-  ucs_status_t status = make_ep(made.get(), rest, !shares_memory);
-  if (status == UCS_ERR_UNREACHABLE) status = make_ep(made.get(), rest, shares_memory);
-  if (status != UCS_OK) {
-    peers_.erase(place);
-    return failed("UCX cannot reach the address", status);
+  if (same_place && static_cast<int64_t>(rings.endpoint >> 32) == process.number) {
+    made->endpoint = rings.endpoint;
+    made->link = find_link(rings);
+  }
+  if (made->link != nullptr) {
+    ++made->link->peers;
+  } else {
+    const ucs_status_t status = make_ep(made.get(), reinterpret_cast<const ucp_address_t*>(first + kAddressHead));
+    if (status != UCS_OK) {
+      peers_.erase(place);
+      return failed("UCX cannot reach the address", status);
+    }
   }
   if (same_place) made->watched = process.number;
-  if (shares_memory && !made->notices_errors) {
-    made->ring_use = RingUse::kAllowed;
-  }
   *peer = last_peer_ = made->number;
   place->second = std::move(made);
   return Status();
 }
 
-ucs_status_t UcxEndpoint::make_ep(Peer* peer, const ucp_address_t* address, bool notices_errors) const noexcept {
+ucs_status_t UcxEndpoint::make_ep(Peer* peer, const ucp_address_t* address) const noexcept {
   ucp_ep_params_t params = {};
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = address;
-  peer->notices_errors = notices_errors;
-  params.err_mode = notices_errors ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;  // with it, UCX does not use shared memory
   params.err_handler.cb = on_error;
   params.err_handler.arg = peer;
   return ucp_ep_create(worker_, &params, &peer->ep);
@@ -184,10 +182,16 @@ void UcxEndpoint::look_at_processes() {
   const int64_t now = steady_ms();
   if (now - looked_ms_ < 50) return;
   looked_ms_ = now;
+  if (rings_) rings_->look_at_processes();
   for (auto& [number, peer] : peers_) {
-    if (peer->watched > 0 && Process{own_.place, peer->watched}.has_ended()) lose(peer.get());
+    const bool has_ended = (peer->watched > 0 && Process{own_.place, peer->watched}.has_ended()) ||
+                           (peer->link != nullptr && peer->link->ring->is_closed());
+    // poll returns what the peer has sent before the peer is lost.
+    if (!has_ended || (rings_ && rings_->has_records_of(peer->endpoint))) continue;
+    lose(peer.get());
+    drop_queue(peer.get());
   }
-  look_at_rings(now);
+  release_links();
 }
 
 void UcxEndpoint::lose(Peer* peer) {
@@ -202,11 +206,8 @@ void UcxEndpoint::lose(Peer* peer) {
 void UcxEndpoint::close_peer(Peer* peer, bool force) noexcept {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  // A forced close ends all messages without the peer. UCX allows it only for endpoints that notice errors. Other
-  // endpoints with open messages stay until the worker is destroyed.
-  force = force || peer->lost;
-  if (force && !peer->notices_errors) return;
-  param.flags = force ? static_cast<uint32_t>(UCP_EP_CLOSE_FLAG_FORCE) : 0;
+  // A forced close ends all messages without the peer.
+  param.flags = force || peer->lost ? static_cast<uint32_t>(UCP_EP_CLOSE_FLAG_FORCE) : 0;
   const ucs_status_ptr_t closing = ucp_ep_close_nbx(peer->ep, &param);
   if (UCS_PTR_IS_PTR(closing)) requests_.push_back(closing);
 }
@@ -214,9 +215,7 @@ void UcxEndpoint::close_peer(Peer* peer, bool force) noexcept {
 void UcxEndpoint::progress() {
   for (int i = 0; i < kProgressRounds && ucp_worker_progress(worker_) != 0; ++i) {
   }
-  for (; !hellos_.empty(); hellos_.pop_front()) answer(hellos_.front());
-  take_control();
-  for (auto& [number, peer] : peers_) send_queue(peer.get());
+  for (auto& link : links_) send_queue(link.get());
 }
 
 int32_t UcxEndpoint::flush(uint64_t number, int64_t timeout_ms) {
@@ -228,7 +227,8 @@ int32_t UcxEndpoint::flush(uint64_t number, int64_t timeout_ms) {
   while (!peer.lost) {
     progress();
     look_at_processes();
-    if (peer.queue.empty() && request == nullptr) {
+    if (peer.link != nullptr && peer.waiting == 0) return KVC_TRANSPORT_OK;
+    if (peer.link == nullptr && request == nullptr) {
       ucp_request_param_t param = {};
       request = ucp_ep_flush_nbx(peer.ep, &param);
       if (request == nullptr) return KVC_TRANSPORT_OK;
@@ -247,18 +247,17 @@ void UcxEndpoint::disconnect(uint64_t peer) noexcept {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return;
   Peer* const own = found->second.get();
-  closed_.push_back(std::move(found->second));
-  peers_.erase(found);
-  if (in_child()) return;
-  try {
+  if (in_child()) {
+    peers_.erase(found);
+  } else if (own->link != nullptr) {
     drop_queue(own);
-    if (own->ring_use == RingUse::kRequested || own->ring_use == RingUse::kMapped) {
-      send_control(own->ep, {UcxHead::Kind::kBye, own->ring_request, 0, 0}, &own_, sizeof own_, 0);
-    }
-  } catch (const std::bad_alloc&) {  // `close` ends what has no event, and the receiver frees the ring at its close
+    --own->link->peers;
+    peers_.erase(found);
+  } else {
+    closed_.push_back(std::move(found->second));
+    peers_.erase(found);
+    close_peer(own, own->sending > 0);
   }
-  own->ring.unmap();
-  close_peer(own, own->sending_bytes > 0);
 }
 
 void UcxEndpoint::add_sent(uint64_t operation) {
@@ -271,9 +270,9 @@ void UcxEndpoint::add_sent(uint64_t operation) {
 // UCX may call back during any call. So the callbacks only add to lists, which poll and flush read.
 void UcxEndpoint::on_sent(void* request, ucs_status_t, void* user) {
   auto* const sending = static_cast<Sending*>(user);
-  UcxEndpoint* const owner = sending->owner;
+  UcxEndpoint* const owner = sending->peer->owner;
   if (sending->has_data) owner->add_sent(sending->operation);
-  if (sending->peer != nullptr) sending->peer->sending_bytes -= sending->bytes;
+  --sending->peer->sending;
   owner->sending_.erase(sending);
   ucp_request_free(request);
 }
@@ -283,47 +282,42 @@ void UcxEndpoint::on_error(void* user, ucp_ep_h, ucs_status_t) {
   peer->owner->lose(peer);
 }
 
-ucs_status_t UcxEndpoint::send_message(ucp_ep_h ep, std::unique_ptr<Sending> made, const void* data, size_t bytes,
-                                       uint32_t flags) {
-  Sending* const sending = made.get();
-  sending_.emplace(sending, std::move(made));
-  ucp_request_param_t param = {};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = flags;
-  param.cb.send = on_sent;
-  param.user_data = sending;
-  const ucs_status_ptr_t request =
-      ucp_am_send_nbx(ep, kMessageId, sending->header.data(), sending->header.size(), data, bytes, &param);
-  if (UCS_PTR_IS_PTR(request)) {
-    if (sending->peer != nullptr) sending->peer->sending_bytes += sending->bytes;
-    return UCS_OK;
-  }
-  const ucs_status_t status = UCS_PTR_STATUS(request);
-  if (status == UCS_OK && sending->has_data) add_sent(sending->operation);
-  sending_.erase(sending);
-  return status;
-}
-
 Status UcxEndpoint::send(uint64_t number, const void* header, int64_t header_bytes, const void* data,
                          int64_t data_bytes, uint64_t operation) {
   const auto found = peers_.find(number);
   if (in_child() || found == peers_.end() || found->second->lost) {
     return Status::error(KVC_ERROR_IO, in_child() ? "this is a child of fork()" : "the peer has ended");
   }
+  if (header_bytes > KVC_TRANSPORT_MAX_HEADER_BYTES || data_bytes > kMaxMessageBytes) {
+    return Status::error(KVC_ERROR_IO, "the message has %" PRId64 " bytes, and %" PRId64 " of the header", data_bytes,
+                         header_bytes);
+  }
   Peer& peer = *found->second;
   const auto* first = static_cast<const uint8_t*>(header);
-  const UcxHead head = {UcxHead::Kind::kInline, 0, 0, 0};
-  std::vector<uint8_t> all(sizeof head + static_cast<size_t>(header_bytes));
-  std::memcpy(all.data(), &head, sizeof head);
-  std::copy(first, first + header_bytes, all.begin() + sizeof head);
-  if (!peer.notices_errors) {
-    peer.queue.push_back({std::move(all), data, data_bytes, operation});
-    send_queue(&peer);
+  std::vector<uint8_t> copied(first, first + header_bytes);
+  if (peer.link != nullptr) {
+    Queued message = {&peer, std::move(copied), data, data_bytes, operation};
+    if (peer.link->queue.empty() && put(peer.link->ring.get(), message)) return Status();
+    peer.link->queue.push_back(std::move(message));
+    ++peer.waiting;
     return Status();
   }
-  auto made = std::make_unique<Sending>();
-  *made = {&peer, this, data_bytes > 0, operation, std::max<int64_t>(data_bytes, 1), std::move(all), {}};
-  const ucs_status_t status = send_message(peer.ep, std::move(made), data, static_cast<size_t>(data_bytes), 0);
+  auto made = std::make_unique<Sending>(Sending{&peer, data_bytes > 0, operation, std::move(copied)});
+  Sending* const sending = made.get();
+  sending_.emplace(sending, std::move(made));
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = on_sent;
+  param.user_data = sending;
+  const ucs_status_ptr_t request = ucp_am_send_nbx(peer.ep, kMessageId, sending->header.data(), sending->header.size(),
+                                                   data, static_cast<size_t>(data_bytes), &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    ++peer.sending;
+    return Status();
+  }
+  const ucs_status_t status = UCS_PTR_STATUS(request);
+  if (status == UCS_OK && sending->has_data) add_sent(operation);
+  sending_.erase(sending);
   return status == UCS_OK ? Status() : failed("UCX cannot send", status);
 }
 
@@ -336,31 +330,16 @@ ucs_status_t UcxEndpoint::on_message(void* self, const void* header, size_t head
 
 ucs_status_t UcxEndpoint::take(const void* header, size_t header_bytes, void* data, size_t data_bytes,
                                const ucp_am_recv_param_t* param) {
-  auto message = std::make_unique<Message>();
-  UcxHead& head = message->head;
-  if (header_bytes < sizeof head || header_bytes > sizeof head + KVC_TRANSPORT_MAX_HEADER_BYTES ||
+  if (header_bytes == 0 || header_bytes > KVC_TRANSPORT_MAX_HEADER_BYTES ||
       data_bytes > static_cast<size_t>(kMaxMessageBytes)) {
     return UCS_OK;
   }
-  std::memcpy(&head, header, sizeof head);
+  auto message = std::make_unique<Message>();
   const auto* first = static_cast<const uint8_t*>(header);
-  message->header.assign(first + sizeof head, first + header_bytes);
+  message->header.assign(first, first + header_bytes);
   const bool later = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   const auto* bytes = static_cast<const uint8_t*>(data);
   if (!later && data_bytes > 0) message->data.assign(bytes, bytes + data_bytes);
-  if (head.kind == UcxHead::Kind::kHello) {
-    Hello hello = {param->reply_ep, head.number, {}};
-    if (later || data_bytes != sizeof hello.process || (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) {
-      return UCS_OK;
-    }
-    std::memcpy(&hello.process, data, data_bytes);
-    hellos_.push_back(hello);
-    return UCS_OK;
-  }
-  if (head.kind == UcxHead::Kind::kRing || head.kind == UcxHead::Kind::kReleased) {
-    if (!later) control_.push_back(std::move(message));
-    return UCS_OK;
-  }
   if (later) {
     message->data.resize(data_bytes);
     message->complete = false;
@@ -386,10 +365,43 @@ void UcxEndpoint::on_data(void* request, ucs_status_t status, size_t, void* user
   ucp_request_free(request);
 }
 
+namespace {
+
+kvc_transport_event received(const void* header, size_t header_bytes, const void* data, size_t data_bytes) {
+  kvc_transport_event event = {};
+  event.kind = KVC_TRANSPORT_RECEIVED;
+  event.header = header;
+  event.header_bytes = static_cast<int64_t>(header_bytes);
+  event.data = data;
+  event.data_bytes = static_cast<int64_t>(data_bytes);
+  return event;
+}
+
+}  // namespace
+
+int64_t UcxEndpoint::take_events(kvc_transport_event* events, int64_t capacity) {
+  int64_t count = 0;
+  for (; count < capacity && !events_.empty(); events_.pop_front()) events[count++] = events_.front();
+  return count;
+}
+
+int64_t UcxEndpoint::take_records(kvc_transport_event* events, int64_t capacity) {
+  int64_t count = 0;
+  for (; count < capacity; ++count) {
+    ReceiveRings::Record& record = records_[static_cast<size_t>(count)];
+    if (!rings_->take(&record)) break;
+    events[count] = received(record.header, record.header_bytes, record.data, record.data_bytes);
+  }
+  return count;
+}
+
 int64_t UcxEndpoint::poll(kvc_transport_event* events, int64_t capacity) {
   polled_.clear();
   if (in_child()) return 0;
-  release_rings();
+  if (rings_) {
+    rings_->release();
+    records_.resize(std::max(records_.size(), static_cast<size_t>(capacity)));
+  }
   progress();
   std::erase_if(requests_, [](void* request) {
     if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
@@ -398,16 +410,18 @@ int64_t UcxEndpoint::poll(kvc_transport_event* events, int64_t capacity) {
   });
   look_at_processes();
   int64_t count = 0;
-  // Messages come before other events, so that the messages that a peer sent before it ended are still received.
+  // Messages of UCX come before other events, so that the messages that a peer sent before it ended are still received.
   while (count < capacity && !messages_.empty() && messages_.front()->complete) {
     polled_.push_back(std::move(messages_.front()));
     messages_.pop_front();
-    count += fill_event(*polled_.back(), &events[count]) ? 1 : 0;
+    const Message& message = *polled_.back();
+    if (message.header.empty()) continue;
+    events[count++] = received(message.header.data(), message.header.size(), message.data.data(), message.data.size());
   }
-  while (count < capacity && !events_.empty()) {
-    events[count++] = events_.front();
-    events_.pop_front();
-  }
+  // Senders that fill rings without pause do not keep other events waiting.
+  count += take_events(&events[count], (capacity - count + 1) / 2);
+  if (rings_) count += take_records(&events[count], capacity - count);
+  count += take_events(&events[count], capacity - count);
   return count;
 }
 
