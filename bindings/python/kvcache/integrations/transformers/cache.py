@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from transformers.cache_utils import DummyLayer
 import kvcache
 
 from .geometry import Geometry, geometry
-from .layers import PagedLayer, StateLayer, handover
+from .layers import CompressedLayer, PagedLayer, StateLayer, handover
 from .rows import Rows
 
 
@@ -51,6 +52,8 @@ class PagedCache(Cache):
             raise ValueError(f'PagedCache: attention must be "kvcache" or "model", not {attention!r}')
         config = config.get_text_config(decoder=True)
         layout = geometry(config, dtype or config.dtype or torch.get_default_dtype(), attends=attention == "kvcache")
+        # A page of compressed rows has whole ones.
+        options.setdefault("page_size", math.lcm(16, *(place.ratio for places in layout.compressed for place in places.values())))
         pool = kvcache.Cache(layout.layers, layout.groups, capacity_tokens=capacity_tokens,
                              max_batch_tokens=max_batch_tokens or min(capacity_tokens, 8192), **options)
         if attention == "model" and any(isinstance(layer, kvcache.Layer) and pool.layer_pool(index, "k").dtype not in _FLOATS
@@ -63,8 +66,13 @@ class PagedCache(Cache):
         self._rows = rows
         self._states = [None if place is None else StateLayer(rows, place) for place in rows.geometry.states]
         layers: list[Any] = []
-        for place, states in zip(rows.geometry.places, self._states, strict=True):
-            keys = None if place is None or place.shared else PagedLayer(rows, place, self._config, self._attends)
+        geometry = rows.geometry
+        for place, compressed, states in zip(geometry.places, geometry.compressed, self._states, strict=True):
+            keys = None
+            if place is not None and compressed:
+                keys = CompressedLayer(rows, place, compressed, self._config)
+            elif place is not None and not place.shared:
+                keys = PagedLayer(rows, place, self._config, self._attends)
             layers.append(keys or states or DummyLayer())
         super().__init__(layers=layers)
         weakref.finalize(self, rows.clear).atexit = False

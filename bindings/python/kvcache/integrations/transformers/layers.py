@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from transformers import PreTrainedConfig
 from transformers.cache_utils import CacheLayerMixin
 
-from .geometry import Place, StatePlace
+from .geometry import CompressedPlace, Place, StatePlace
 from .rows import Rows
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class PagedLayer(CacheLayerMixin):
         if self.attends != (self.config._attn_implementation == ATTENTION) and not self.attends:
             raise TypeError(f'PagedCache: made with attention="model", but the model has attn_implementation="{ATTENTION}"')
         if not self.attends:
-            return self.rows.extend(self.place, key_states, value_states)
+            return self.rows.extend(self.place, key_states, None if self.place.same else value_states)
         if self.place.latent:
             if self.config._attn_implementation != ATTENTION:
                 raise TypeError(reason(self.config))
@@ -75,6 +75,52 @@ class PagedLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         return -1
+
+
+class CompressedLayer(PagedLayer):
+    """A layer that has, besides keys, rows that compress several tokens each. Its modules call it to keep them.
+
+    A module projects each new token and hands that over. It gets back the tokens of the rows that close now, computes these
+    rows, and hands them over too. All that it needs of tokens before is in the pages.
+    """
+
+    def __init__(self, rows: Rows, place: Place, compressed: dict[str, CompressedPlace], config: PreTrainedConfig) -> None:
+        super().__init__(rows, place, config, attends=False)
+        self.compressed = compressed
+
+    def store_compression_weights(self, name: str, kv: torch.Tensor, gate: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Stores what rows are computed from, [rows, new tokens, channels], and returns that of the rows that close.
+
+        Of rows that overlap, the tokens begin with those of the row before. The module computes that row again, without
+        its overlap, and update_compressor_states leaves it out.
+        """
+        place = self.compressed[name]
+        begin, end = self._closing(place, kv.shape[1])
+        if begin > 0 and place.overlaps and begin < end:
+            begin -= 1
+        first, last = begin * place.ratio, end * place.ratio
+        tokens, end_of_tokens = torch.cat([kv, gate], dim=-1), self.rows.length + kv.shape[1]
+        heads = tokens.unflatten(-1, (4 if place.overlaps else 2, -1)).transpose(1, 2)
+        seen = self.rows.extend(place.tokens, heads, None)[0]  # those of the window, and the new ones
+        offset = end_of_tokens - seen.shape[2]
+        chunk = seen[:, :, first - offset:last - offset].transpose(1, 2).flatten(2) if first < last else tokens[:, :0]
+        kv, gate = chunk.chunk(2, dim=-1)
+        return kv, gate, first
+
+    def update_overlap_state(self, name: str, chunk_kv: torch.Tensor, chunk_gate: torch.Tensor,
+                             head_dim: int) -> tuple[None, None]:
+        """Nothing: what store_compression_weights returns begins with the tokens that the first row overlaps."""
+        return None, None
+
+    def update_compressor_states(self, name: str, compressed: torch.Tensor) -> torch.Tensor:
+        """Stores the rows that close, [rows, closing, dim], and returns all."""
+        place = self.compressed[name]
+        begin, end = self._closing(place, self.rows.visible.shape[1])
+        return self.rows.extend_compressed(place.rows, compressed[:, compressed.shape[1] - (end - begin):], begin)
+
+    def _closing(self, place: CompressedPlace, num_new: int) -> tuple[int, int]:
+        """The rows that the new tokens close."""
+        return self.rows.length // place.ratio, (self.rows.length + num_new) // place.ratio
 
 
 def reason(config: PreTrainedConfig) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -180,6 +181,24 @@ class Rows:
         pool = torch.from_dlpack(self.pool.layer_pool(place.index, which))  # [pages, heads, page_size, dim]
         pages = pool[torch.from_numpy(tables.block_table).long()].transpose(1, 2).flatten(2, 3)
         return pages[:, :, tables.leftpad[0]:tables.cache_seqlens[0]]
+
+    def extend_compressed(self, place: Place, new: torch.Tensor, closed: int) -> torch.Tensor:
+        """Stores compressed rows that close in the open step, and returns a copy of these after the `closed` ones before.
+
+        Both are [rows, compressed rows, dim]. The pages of an open step are no pages of the sequences yet.
+        """
+        step = self.step
+        assert step is not None
+        try:
+            step.append(place.index, new.flatten(0, 1)[:, None])
+            pool = torch.from_dlpack(self.pool.layer_pool(place.index, "k"))[:, 0]  # [pages, rows of a page, dim]
+            pages = np.stack([self.pool.pages(sequence, place.group) for sequence in self.sequences])
+            past = pool[torch.from_numpy(pages).long()].flatten(1, 2)[:, :closed]
+        except BaseException:
+            self.abort()
+            raise
+        self.finish(place.index)
+        return torch.cat([past.to(new.dtype), new.to(pool.dtype).to(new.dtype)], dim=1)
 
     def finish(self, layer: int) -> None:
         """A layer of the pool has run. The step ends with the last one."""
