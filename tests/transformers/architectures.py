@@ -65,6 +65,11 @@ CHANGES = {
                          layer_types=["hybrid_sliding", "hybrid"] * 2),
     "inkling2_text": dict(sliding_window_size=WINDOW, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=16,
                           layer_types=["hybrid_sliding", "hybrid"] * 2),
+    "qwen4_exp_text": dict(
+        layer_types=["linear_attention", "indexed_attention"] * 2, hc_count=2, hc_lowrank=8, eos_token_id=2, ple_layer_ids=[1, 3],
+        ple_embed_dim=32, heads_per_ngram=2, ngram_vocab_size_base=50, make_ngram_vocab_size_divisible_by=8, split_ngram_parts=1,
+        indexer_n_heads=16, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=6, indexer_compress_ratio=2,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[3, 3, 2])),
     "xmod": dict(default_language="en_XX"),
     "gpt_neo": dict(attention_types=[[["global", "local"], 2]], window_size=WINDOW),
     "jamba": dict(attn_layer_period=2, attn_layer_offset=1),

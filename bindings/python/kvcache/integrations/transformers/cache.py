@@ -14,7 +14,7 @@ from transformers.cache_utils import DummyLayer
 import kvcache
 
 from .geometry import Geometry, geometry
-from .layers import CompressedLayer, PagedLayer, StateLayer, handover
+from .layers import CompressedLayer, PagedLayer, PositionsLayer, StateLayer, handover
 from .rows import Rows
 
 
@@ -65,17 +65,20 @@ class PagedCache(Cache):
     def _attach(self, rows: Rows) -> None:
         self._rows = rows
         self._states = [None if place is None else StateLayer(rows, place) for place in rows.geometry.states]
-        layers: list[Any] = []
-        geometry = rows.geometry
-        for place, compressed, states in zip(geometry.places, geometry.compressed, self._states, strict=True):
-            keys = None
-            if place is not None and compressed:
-                keys = CompressedLayer(rows, place, compressed, self._config)
-            elif place is not None and not place.shared:
-                keys = PagedLayer(rows, place, self._config, self._attends)
-            layers.append(keys or states or DummyLayer())
-        super().__init__(layers=layers)
+        layers = [self._keys(rows, index) or states or DummyLayer() for index, states in enumerate(self._states)]
+        super().__init__(layers=layers)  # type: ignore[arg-type]
         weakref.finalize(self, rows.clear).atexit = False
+
+    def _keys(self, rows: Rows, index: int) -> PagedLayer | None:
+        geometry = rows.geometry
+        place, compressed = geometry.places[index], geometry.compressed[index]
+        if place is None or place.shared:
+            return None
+        if compressed:
+            return CompressedLayer(rows, place, compressed, self._config)
+        if geometry.positions is not None and geometry.positions[0] == index:
+            return PositionsLayer(rows, place, geometry.positions[1], self._config)
+        return PagedLayer(rows, place, self._config, self._attends)
 
     @property
     def pool(self) -> kvcache.Cache:

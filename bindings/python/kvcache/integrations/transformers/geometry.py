@@ -60,7 +60,7 @@ class Geometry:
     """Arguments of the pool, and for each layer of the model the places of what it has; None = it has no such thing.
 
     places: its keys and values; indexers: the keys of its indexer; compressed: its compressed rows, by the model's names for
-    them; states: its recurrent states.
+    them; states: its recurrent states. positions: a layer of the model that has the positions of the tokens, and where.
     """
 
     layers: list[kvcache.Layer | kvcache.RecurrentLayer] = field(default_factory=list)
@@ -68,6 +68,7 @@ class Geometry:
     places: list[Place | None] = field(default_factory=list)
     indexers: list[Place | None] = field(default_factory=list)
     compressed: list[dict[str, CompressedPlace]] = field(default_factory=list)
+    positions: tuple[int, Place] | None = None
     states: list[StatePlace | None] = field(default_factory=list)
     _groups: dict[Any, int] = field(default_factory=dict)
 
@@ -78,9 +79,10 @@ class Geometry:
         return self._groups[key]
 
     def _add_states(self, model_type: str, layer: Any, kind: str, dtype: torch.dtype) -> StatePlace:
-        shapes = state_shapes(model_type, layer, kind)
+        shapes = state_shapes(model_type, layer, len(self.states), kind)
         # Errors of a recurrence add up, so its states are kept in float32.
-        dtypes = (dtype,) * len(shapes.convolutions) + (torch.float32,) * len(shapes.recurrent)
+        dtypes = (*(torch.int64 if index in shapes.tokens else dtype for index in range(len(shapes.convolutions))),
+                  *(torch.float32,) * len(shapes.recurrent))
         tensors = [kvcache.StateTensor(shape, dtype)
                    for shape, dtype in zip(shapes.convolutions + shapes.recurrent, dtypes, strict=True)]
         self.layers.append(kvcache.RecurrentLayer(self._group("states", kvcache.Recurrent), tensors))
@@ -129,10 +131,10 @@ _MISSING = {
 _UNSERVED = {
     "minimax": "its linear attention keeps states in a cache class of its own",
     "recurrent_gemma": "it keeps its states in its modules, not in the cache",
-    "qwen4_exp_text": "its queries see blocks of keys that an indexer selects, which the library does not have",
 }
 _OWN_ATTENTION = {
     "deepseek_v4": "its queries see rows that compress several tokens, which the attention interface does not pass on apart",
+    "qwen4_exp_text": "its queries see blocks of keys that an indexer selects from the mask",
     "moshi": "its sliding layers see all earlier keys of a forward",
     "inkling_text": "its scores have learned relative logits, which the attention interface does not pass on",
     "inkling2_text": "its scores have learned relative logits, which the attention interface does not pass on",
@@ -245,7 +247,11 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
             place = result._add_keys("full", None, fields, None)
             types = getattr(config, "indexer_types", None)
             if types is None or types[len(result.places)] != "shared":
-                indexer = result._add_indexer(layer.index_head_dim, dtype)
+                indexer = result._add_indexer(getattr(layer, "index_head_dim", None) or layer.indexer_head_dim, dtype)
+            if config.model_type == "qwen4_exp_text" and result.positions is None:
+                # Three numbers a token, which float32 has exactly up to 2^24.
+                fields = dict(head_dim=3, keys_only=True, dtype="f32")
+                result.positions = len(result.places), result._add_keys("full", None, fields, None)
         elif kind in _KINDS and source is None:
             visible, has_states = _KINDS[kind]
             if visible == "chunked" and not attends:

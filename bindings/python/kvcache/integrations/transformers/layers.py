@@ -77,6 +77,28 @@ class PagedLayer(CacheLayerMixin):
         return -1
 
 
+class PositionsLayer(PagedLayer):
+    """A layer that has the positions of the tokens too, which a model reads and replaces when a forward begins."""
+
+    def __init__(self, rows: Rows, place: Place, positions: Place, config: PreTrainedConfig) -> None:
+        super().__init__(rows, place, config, attends=False)
+        self.positions = positions
+
+    @property
+    def indexer_position_ids(self) -> torch.Tensor | None:
+        """[3, rows, tokens]; None if there are no tokens."""
+        self.rows.settle()
+        if self.rows.length == 0:
+            return None
+        return self.rows.past(self.positions, self.rows.length)[:, 0].permute(2, 0, 1).long()
+
+    @indexer_position_ids.setter
+    def indexer_position_ids(self, positions: torch.Tensor) -> None:
+        """Stores the new ones of all positions."""
+        new = positions[..., self.rows.length:].permute(1, 2, 0)  # of text, a model gives one for all rows
+        self.rows.extend(self.positions, new[:, None].float().contiguous(), None)
+
+
 class CompressedLayer(PagedLayer):
     """A layer that has, besides keys, rows that compress several tokens each. Its modules call it to keep them.
 
@@ -182,7 +204,7 @@ class StateLayer:
 
     def __init__(self, rows: Rows, place: StatePlace) -> None:
         self.rows, self.place = rows, place
-        self.kernels = [kernel for _, kernel in place.shapes.convolutions]
+        self.kernels = [shape[-1] for shape in place.shapes.convolutions]
         self.shapes = [*place.shapes.convolutions, *place.shapes.recurrent]
         num_convolutions, num_states = len(self.kernels), len(self.shapes)
         self.awaited = set(range(num_convolutions, num_states) or range(num_convolutions))

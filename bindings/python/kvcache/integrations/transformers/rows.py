@@ -178,9 +178,12 @@ class Rows:
         """A copy of the keys or values that the new tokens see. Rows have equally many, because none is hidden."""
         tables = step.tables(place.group)
         assert tables.block_table is not None
-        pool = torch.from_dlpack(self.pool.layer_pool(place.index, which))  # [pages, heads, page_size, dim]
-        pages = pool[torch.from_numpy(tables.block_table).long()].transpose(1, 2).flatten(2, 3)
-        return pages[:, :, tables.leftpad[0]:tables.cache_seqlens[0]]
+        return self._gather(place, which, tables.block_table)[:, :, tables.leftpad[0]:tables.cache_seqlens[0]]
+
+    def _gather(self, place: Place, which: Literal["k", "v"], pages: np.ndarray[Any, Any]) -> torch.Tensor:
+        """A copy of these pages of each row, [rows, heads, slots, dim]."""
+        pool = torch.from_dlpack(self.pool.layer_pool(place.index, which))  # [pages, heads, slots of a page, dim]
+        return pool[torch.from_numpy(pages).long()].transpose(1, 2).flatten(2, 3)
 
     def extend_compressed(self, place: Place, new: torch.Tensor, closed: int) -> torch.Tensor:
         """Stores compressed rows that close in the open step, and returns a copy of these after the `closed` ones before.
@@ -191,14 +194,17 @@ class Rows:
         assert step is not None
         try:
             step.append(place.index, new.flatten(0, 1)[:, None])
-            pool = torch.from_dlpack(self.pool.layer_pool(place.index, "k"))[:, 0]  # [pages, rows of a page, dim]
-            pages = np.stack([self.pool.pages(sequence, place.group) for sequence in self.sequences])
-            past = pool[torch.from_numpy(pages).long()].flatten(1, 2)[:, :closed]
+            past = self.past(place, closed)[:, 0]
         except BaseException:
             self.abort()
             raise
         self.finish(place.index)
-        return torch.cat([past.to(new.dtype), new.to(pool.dtype).to(new.dtype)], dim=1)
+        return torch.cat([past.to(new.dtype), new.to(past.dtype).to(new.dtype)], dim=1)
+
+    def past(self, place: Place, count: int) -> torch.Tensor:
+        """A copy of the first `count` rows of a layer that sees them all, without those of an open step."""
+        pages = [self.pool.pages(sequence, place.group) for sequence in self.sequences]
+        return self._gather(place, "k", np.stack(pages))[:, :, :count]
 
     def finish(self, layer: int) -> None:
         """A layer of the pool has run. The step ends with the last one."""
