@@ -90,7 +90,7 @@ class PositionsLayer(PagedLayer):
         self.rows.settle()
         if self.rows.length == 0:
             return None
-        return self.rows.past(self.positions, self.rows.length)[:, 0].permute(2, 0, 1).long()
+        return self.rows.past_and_drafts(self.positions)[:, 0].permute(2, 0, 1).long()
 
     @indexer_position_ids.setter
     def indexer_position_ids(self, positions: torch.Tensor) -> None:

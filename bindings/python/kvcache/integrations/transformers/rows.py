@@ -79,11 +79,16 @@ class Rows:
         return self.step
 
     def _chains(self, sequences: Sequence[int], lengths: Sequence[int]) -> list[list[int]] | None:
-        """The parents of new drafts, each of which follows the one before. None: the tokens are no drafts."""
-        if self.drafts_from is None:
+        """The parents of new drafts, each of which follows the one before. None: the tokens are no nodes."""
+        if not self._drafts_are_nodes:
             return None
         nodes = self.pool.tree_nodes(sequences)
         return [[first - 1 + i for i in range(count)] for first, count in zip(nodes, lengths, strict=True)]
+
+    @property
+    def _drafts_are_nodes(self) -> bool:
+        """A group with compressed rows has no nodes, so its drafts are tokens, which can be truncated."""
+        return self.drafts_from is not None and not any(self.geometry.compressed)
 
     def begin_announced(self, num_rows: int | None = None, num_new: int | None = None) -> kvcache.Step:
         """Opens the step of a forward at a layer that does not know the mask, and may not know the number of tokens.
@@ -202,9 +207,17 @@ class Rows:
         return torch.cat([past.to(new.dtype), new.to(past.dtype).to(new.dtype)], dim=1)
 
     def past(self, place: Place, count: int) -> torch.Tensor:
-        """A copy of the first `count` rows of a layer that sees them all, without those of an open step."""
+        """A copy of the first `count` rows of a layer that sees them all, without those of an open step and drafts."""
         pages = [self.pool.pages(sequence, place.group) for sequence in self.sequences]
         return self._gather(place, "k", np.stack(pages))[:, :, :count]
+
+    def past_and_drafts(self, place: Place) -> torch.Tensor:
+        """A copy of all keys of a layer that sees them all, outside a step. Only a step has the pages of drafts."""
+        if self.drafts_from is None:
+            return self.past(place, self.length)
+        keys = self._read(place, self.begin(None, len(self.sequences), 1), "k")[:, :, :-1]
+        self.abort()
+        return keys
 
     def finish(self, layer: int) -> None:
         """A layer of the pool has run. The step ends with the last one."""
@@ -236,7 +249,7 @@ class Rows:
         self.settle()
         self.abort()
         kept = self.stored[:, :max(0, self.length - tokens)]
-        if self.drafts_from is not None and kept.shape[1] >= self.drafts_from:
+        if self._drafts_are_nodes and kept.shape[1] >= (self.drafts_from or 0):
             nodes = zip(self.sequences, self.stored[:, self.drafts_from:].sum(1).tolist(),
                         kept[:, self.drafts_from:].sum(1).tolist(), strict=True)
             leaves = [(sequence, right - 1) for sequence, drafts, right in nodes if drafts]
