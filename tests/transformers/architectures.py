@@ -97,6 +97,10 @@ NOT_EXAMINED = {
 }
 
 
+# Architectures that count padding among the tokens of a row. The library's attention does not, so it is compared without.
+PADDING_COUNTS = ("deepseek_v4",)
+
+
 def names():
     """The model types of AutoModelForCausalLM."""
     return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)

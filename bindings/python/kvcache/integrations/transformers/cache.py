@@ -13,8 +13,9 @@ from transformers.cache_utils import DummyLayer
 
 import kvcache
 
+from .compressed import CompressedLayer
 from .geometry import Geometry, geometry
-from .layers import CompressedLayer, PagedLayer, PositionsLayer, StateLayer, handover
+from .layers import PagedLayer, PositionsLayer, StateLayer, handover
 from .rows import Rows
 
 
@@ -74,8 +75,8 @@ class PagedCache(Cache):
         place, compressed = geometry.places[index], geometry.compressed[index]
         if place is None or place.shared:
             return None
-        if compressed:
-            return CompressedLayer(rows, place, compressed, self._config)
+        if place.same:
+            return CompressedLayer(rows, place, compressed, self._config, self._attends)
         if geometry.positions is not None and geometry.positions[0] == index:
             return PositionsLayer(rows, place, geometry.positions[1], self._config)
         return PagedLayer(rows, place, self._config, self._attends)

@@ -103,13 +103,15 @@ class Geometry:
         """An indexer has one key a token and no values: a latent row."""
         return self._add_keys("full", None, dict(q_heads=1, head_dim=dim, latent_dim=dim, scale=1.0, dtype=dtype), None)
 
-    def _add_compressed(self, ratio: int, overlaps: bool, q_heads: int, dim: int, dtypes: tuple[Any, Any]) -> CompressedPlace:
+    def _add_compressed(self, ratio: int, overlaps: bool, q_heads: int, dim: int, dtypes: tuple[Any, Any],
+                        keys_only: bool = False) -> CompressedPlace:
         """One row of `dim` for `ratio` tokens; dtypes: of the rows, and of what they are computed from.
 
         The model projects each token to keys and gates of a row, and with overlaps also to those of the row after.
         """
         group = self._group(("compressed", ratio), lambda: kvcache.Full(row="latent", tokens_per_row=ratio))
-        self.layers.append(kvcache.Layer(group=group, q_heads=q_heads, head_dim=dim, latent_dim=dim, scale=1.0, dtype=dtypes[0]))
+        values: dict[str, Any] = dict(keys_only=True) if keys_only else dict(latent_dim=dim, scale=1.0)
+        self.layers.append(kvcache.Layer(group=group, q_heads=q_heads, head_dim=dim, dtype=dtypes[0], **values))
         rows = Place(len(self.layers) - 1, group, "compressed", latent=True, same=True)
         heads = 4 if overlaps else 2
         fields = dict(q_heads=heads, kv_heads=heads, head_dim=dim, keys_only=True, dtype=dtypes[1])
@@ -133,7 +135,6 @@ _UNSERVED = {
     "recurrent_gemma": "it keeps its states in its modules, not in the cache",
 }
 _OWN_ATTENTION = {
-    "deepseek_v4": "its queries see rows that compress several tokens, which the attention interface does not pass on apart",
     "qwen4_exp_text": "its queries see blocks of keys that an indexer selects from the mask",
     "moshi": "its sliding layers see all earlier keys of a forward",
     "inkling_text": "its scores have learned relative logits, which the attention interface does not pass on",
@@ -204,7 +205,8 @@ def _compressed(result: Geometry, layer: Any, kind: str, dtypes: tuple[Any, Any]
     ratio, selects = layer.compress_rates[kind], _COMPRESSED[kind]
     places = {"compressor": result._add_compressed(ratio, selects, layer.num_attention_heads, layer.head_dim, dtypes)}
     if selects:
-        places["indexer"] = result._add_compressed(ratio, True, layer.index_n_heads, layer.index_head_dim, dtypes)
+        own = (dtypes[1], dtypes[1])  # the model reads them
+        places["indexer"] = result._add_compressed(ratio, True, layer.index_n_heads, layer.index_head_dim, own, keys_only=True)
     return places
 
 
@@ -259,7 +261,7 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
             states = result._add_states(config.model_type, layer, visible, own_dtype) if has_states else None
             fields = _heads(config.model_type, layer, visible) | dict(dtype=dtype)
             place = result._add_keys(visible, own.get("sliding_window"), fields, None)
-        elif kind in _COMPRESSED and not attends:
+        elif kind in _COMPRESSED:
             fields = _heads(config.model_type, layer, "sliding") | dict(dtype=dtype)
             place = result._add_keys("sliding", layer.sliding_window, fields, None)
             compressed = _compressed(result, layer, kind, (dtype, own_dtype))

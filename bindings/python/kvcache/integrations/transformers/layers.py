@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from transformers import PreTrainedConfig
 from transformers.cache_utils import CacheLayerMixin
 
-from .geometry import CompressedPlace, Place, StatePlace
+from .geometry import Place, StatePlace
 from .rows import Rows
 
 if TYPE_CHECKING:
@@ -99,52 +99,6 @@ class PositionsLayer(PagedLayer):
         self.rows.extend(self.positions, new[:, None].float().contiguous(), None)
 
 
-class CompressedLayer(PagedLayer):
-    """A layer that has, besides keys, rows that compress several tokens each. Its modules call it to keep them.
-
-    A module projects each new token and hands that over. It gets back the tokens of the rows that close now, computes these
-    rows, and hands them over too. All that it needs of tokens before is in the pages.
-    """
-
-    def __init__(self, rows: Rows, place: Place, compressed: dict[str, CompressedPlace], config: PreTrainedConfig) -> None:
-        super().__init__(rows, place, config, attends=False)
-        self.compressed = compressed
-
-    def store_compression_weights(self, name: str, kv: torch.Tensor, gate: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Stores what rows are computed from, [rows, new tokens, channels], and returns that of the rows that close.
-
-        Of rows that overlap, the tokens begin with those of the row before. The module computes that row again, without
-        its overlap, and update_compressor_states leaves it out.
-        """
-        place = self.compressed[name]
-        begin, end = self._closing(place, kv.shape[1])
-        if begin > 0 and place.overlaps and begin < end:
-            begin -= 1
-        first, last = begin * place.ratio, end * place.ratio
-        tokens, end_of_tokens = torch.cat([kv, gate], dim=-1), self.rows.length + kv.shape[1]
-        heads = tokens.unflatten(-1, (4 if place.overlaps else 2, -1)).transpose(1, 2)
-        seen = self.rows.extend(place.tokens, heads, None)[0]  # those of the window, and the new ones
-        offset = end_of_tokens - seen.shape[2]
-        chunk = seen[:, :, first - offset:last - offset].transpose(1, 2).flatten(2) if first < last else tokens[:, :0]
-        kv, gate = chunk.chunk(2, dim=-1)
-        return kv, gate, first
-
-    def update_overlap_state(self, name: str, chunk_kv: torch.Tensor, chunk_gate: torch.Tensor,
-                             head_dim: int) -> tuple[None, None]:
-        """Nothing: what store_compression_weights returns begins with the tokens that the first row overlaps."""
-        return None, None
-
-    def update_compressor_states(self, name: str, compressed: torch.Tensor) -> torch.Tensor:
-        """Stores the rows that close, [rows, closing, dim], and returns all."""
-        place = self.compressed[name]
-        begin, end = self._closing(place, self.rows.visible.shape[1])
-        return self.rows.extend_compressed(place.rows, compressed[:, compressed.shape[1] - (end - begin):], begin)
-
-    def _closing(self, place: CompressedPlace, num_new: int) -> tuple[int, int]:
-        """The rows that the new tokens close."""
-        return self.rows.length // place.ratio, (self.rows.length + num_new) // place.ratio
-
-
 def reason(config: PreTrainedConfig) -> str:
     """The message for a model that reads keys which only the attention function of this package can read."""
     if config._attn_implementation == ATTENTION:
@@ -164,7 +118,7 @@ class NewStates:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
-        states = next(x for x in _flat((args, kwargs)) if isinstance(x, cls))
+        states = next(x for x in flat((args, kwargs)) if isinstance(x, cls))
         raise TypeError(f"{getattr(function, '__name__', function)}: {reason(states.layer.config)}")
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -179,12 +133,12 @@ class NewStates:
     __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __matmul__ = __rmatmul__ = _operate
 
 
-def _flat(x: Any) -> Any:
+def flat(x: Any) -> Any:
     if isinstance(x, (tuple, list)):
         for item in x:
-            yield from _flat(item)
+            yield from flat(item)
     elif isinstance(x, dict):
-        yield from _flat(tuple(x.values()))
+        yield from flat(tuple(x.values()))
     else:
         yield x
 

@@ -49,6 +49,18 @@ class Rows:
         """Tokens of each row as transformers counts them, hidden ones included."""
         return int(self.stored.shape[1])
 
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each row in its sequence."""
+        lengths: list[int] = self.stored.sum(1).tolist()
+        return lengths
+
+    @property
+    def lengths_after(self) -> list[int]:
+        """Tokens of each row when the open step has ended."""
+        lengths: list[int] = (self.stored.sum(1) + self.visible.sum(1)).tolist()
+        return lengths
+
     def settle(self) -> None:
         """Ends the layers whose states have been written in place since. Every call that depends on the length calls it first."""
         waiting, self.unsettled = self.unsettled, []
@@ -112,10 +124,12 @@ class Rows:
                              "stored, and stored ones cannot be hidden later")
 
     def attend(self, place: Place, module: torch.nn.Module, mask: torch.Tensor | None, q: torch.Tensor,
-               k: torch.Tensor | None, v: torch.Tensor | None, **options: Any) -> torch.Tensor:
+               k: torch.Tensor | None, v: torch.Tensor | None, far: tuple[Place, torch.Tensor | None] | None = None,
+               **options: Any) -> torch.Tensor:
         """q [rows, q_heads, new, head_dim]; k and v the same with kv_heads. Returns [rows, new, q_heads, v_head_dim].
 
-        A layer that reads the keys of another one may have fewer queries than the forward has tokens: those of the last ones.
+        far: a layer whose rows are stored already, which q sees in the same softmax; and if it does not see all, lists of
+        them, [rows, new, count]. A layer that reads the keys of another one may have fewer queries than the forward has tokens: those of the last ones.
         """
         self.settle()
         num_rows, _, num_queries, _ = q.shape
@@ -132,11 +146,20 @@ class Rows:
             raise ValueError("PagedCache: layers of one forward got different values of attention_mask")
         try:
             parts = [None if x is None else self._pack(x) for x in (q, k, v)]
-            out: torch.Tensor = step.attend(place.index, *parts, **options)
+            out: torch.Tensor
+            if far is None:
+                out = step.attend(place.index, *parts, **options)
+            else:
+                near, near_lse = step.attend(place.index, *parts, lse=True, **options)
+                lists = None if far[1] is None else self._pack(far[1][:, None]).contiguous()
+                rest, rest_lse = step.attend(far[0].index, parts[0], indices=lists, lse=True, **options | dict(sinks=None))
+                out, _ = self.pool.context.merge_states([near, rest], [near_lse, rest_lse])
         except BaseException:
             self.abort()
             raise
         self.finish(place.index)
+        if far is not None:
+            self.finish(far[0].index)
         if self.picked is not None:
             out = out.new_zeros(num_rows * num_new, *out.shape[1:]).index_copy_(0, self.picked, out)
         return out.view(num_rows, num_new, *out.shape[1:])[:, num_new - num_queries:]
@@ -190,21 +213,48 @@ class Rows:
         pool = torch.from_dlpack(self.pool.layer_pool(place.index, which))  # [pages, heads, slots of a page, dim]
         return pool[torch.from_numpy(pages).long()].transpose(1, 2).flatten(2, 3)
 
-    def extend_compressed(self, place: Place, new: torch.Tensor, closed: int) -> torch.Tensor:
-        """Stores compressed rows that close in the open step, and returns a copy of these after the `closed` ones before.
+    def extend_window(self, place: Place, new: torch.Tensor) -> list[torch.Tensor]:
+        """Stores new keys of a sliding layer, [rows, heads, new, dim], and returns copies of those that each row sees.
 
-        Both are [rows, compressed rows, dim]. The pages of an open step are no pages of the sequences yet.
+        They are [heads, tokens, dim], the new ones last. A row whose tokens are all hidden gets none.
         """
+        self.settle()
+        if self.step is None or place.index not in self.pending:
+            self.begin_announced(new.shape[0], new.shape[2])
         step = self.step
         assert step is not None
         try:
-            step.append(place.index, new.flatten(0, 1)[:, None])
-            past = self.past(place, closed)[:, 0]
+            step.append(place.index, self._pack(new))
+            tables = step.tables(place.group)
+            assert tables.block_table is not None
+            pages = self._gather(place, "k", tables.block_table).to(new.dtype)
         except BaseException:
             self.abort()
             raise
+        seen = [new[row, :, :0] for row in range(len(new))]
+        for i, row in enumerate(range(len(new)) if self.growing is None else self.growing.tolist()):
+            seen[row] = pages[i, :, tables.leftpad[i]:tables.cache_seqlens[i]]
         self.finish(place.index)
-        return torch.cat([past.to(new.dtype), new.to(past.dtype).to(new.dtype)], dim=1)
+        return seen
+
+    def extend_compressed(self, place: Place, new: list[torch.Tensor], read: bool) -> list[torch.Tensor]:
+        """Stores the compressed rows that close in the open step, [closing, dim] of each row.
+
+        read: returns copies of those before, and maybe more; the layer has run then. Else an attend follows.
+        """
+        step = self.step
+        assert step is not None and place.index in self.pending
+        past = []
+        try:
+            step.append(place.index, torch.cat(new)[:, None])
+            if read:
+                past = [self._gather(place, "k", self.pool.pages(sequence, place.group)[None])[0, 0] for sequence in self.sequences]
+        except BaseException:
+            self.abort()
+            raise
+        if read:
+            self.finish(place.index)
+        return past
 
     def past(self, place: Place, count: int) -> torch.Tensor:
         """A copy of the first `count` rows of a layer that sees them all, without those of an open step and drafts."""
