@@ -37,11 +37,12 @@ class PagedCache(Cache):
             transformers, with attn_implementation="eager"; hidden tokens take slots then.
         max_batch_tokens: most tokens of one forward, rows times prompt length; None = capacity_tokens, at most 8192.
             `generate(prefill_chunk_size=...)` cuts a longer prompt.
-        options: of kvcache.Cache: page_size, max_sequences (rows; for a moment twice as many where beams are reordered or
-            a cache is copied), rollback_tokens (how many tokens crop can drop before a sliding window), context, ...
+        options: of kvcache.Cache: page_size (by default 16; with compressed rows a multiple of their tokens), max_sequences
+            (rows; for a moment twice as many where beams are reordered or a cache is copied), rollback_tokens (how many
+            tokens crop can drop before a sliding window), context, ...
 
     Raises:
-        NotImplementedError: the model has layers for which the library has no primitive.
+        NotImplementedError: the model has layers that this attention, or the package, cannot serve.
         What kvcache.Cache raises; in a forward kvcache.OutOfPages, BatchTooLarge, TooManySequences: nothing is stored then.
 
     Thread safety: one thread at a time a cache; caches of one pool in any threads.

@@ -225,7 +225,7 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
     """The pool of a model; attends: the library computes attention, so layers that read the keys of others are in the pool too.
 
     Raises:
-        NotImplementedError: it has layers that the library has no primitive for.
+        NotImplementedError: it has layers that this package does not serve.
     """
     why = _UNSERVED.get(config.model_type) or (_OWN_ATTENTION.get(config.model_type) if attends else None)
     if why is not None:
@@ -270,7 +270,7 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
         elif kind != "dummy" and source is None:
             hint = '; make the cache with PagedCache(..., attention="model")' if kind == "indexed_attention" else ""
             raise NotImplementedError(f"PagedCache: a layer of type {kind!r} needs {_MISSING.get(kind, 'a cache of its own')}, "
-                                      f"which the library does not have{hint}")
+                                      f"which this package does not pass on to the library{hint}")
         result.places.append(place)
         result.indexers.append(indexer)
         result.compressed.append(compressed)
