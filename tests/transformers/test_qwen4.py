@@ -28,6 +28,7 @@ def test_padded_batch(qwen4):
     assert_same(stock, generate(qwen4.on_stock(), ids, past_key_values=cache, **arguments))
     held = [value for layer in cache.layers for value in vars(layer).values() if isinstance(value, torch.Tensor)]
     assert not held
+    assert cache._rows.geometry.states[0].dtypes[2] == torch.int64  # bfloat16 has no token ids
 
 
 def test_beams(qwen4):

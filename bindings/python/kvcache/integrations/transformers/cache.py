@@ -15,7 +15,7 @@ import kvcache
 
 from .compressed import CompressedLayer
 from .geometry import Geometry, geometry
-from .layers import PagedLayer, PositionsLayer, StateLayer, handover
+from .layers import PagedLayer, PoolingLayer, PositionsLayer, StateLayer, handover
 from .rows import Rows
 
 
@@ -80,7 +80,8 @@ class PagedCache(Cache):
             return CompressedLayer(rows, place, compressed, self._config, self._attends)
         if geometry.positions is not None and geometry.positions[0] == index:
             return PositionsLayer(rows, place, geometry.positions[1], self._config)
-        return PagedLayer(rows, place, self._config, self._attends)
+        kind = PoolingLayer if hasattr(self._config, "index_kpool") else PagedLayer
+        return kind(rows, place, self._config, self._attends)
 
     @property
     def pool(self) -> kvcache.Cache:

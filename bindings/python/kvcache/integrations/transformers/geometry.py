@@ -88,7 +88,8 @@ class Geometry:
         self.layers.append(kvcache.RecurrentLayer(self._group("states", kvcache.Recurrent), tensors))
         return StatePlace(len(self.layers) - 1, shapes, dtypes)
 
-    def _add_keys(self, kind: str, window: int | None, fields: dict[str, Any], source: Place | None) -> Place:
+    def _add_keys(self, kind: str, window: int | None, fields: dict[str, Any], source: Place | None,
+                  same: bool = False) -> Place:
         latent = "latent_dim" in fields
         row = "latent" if latent else "kv"
         makers: dict[str, Callable[[], Any]] = {
@@ -96,7 +97,6 @@ class Geometry:
             "chunked": lambda: kvcache.Chunked(window or 0, row=row)}
         group = self._group((kind, window, row), makers[kind])
         self.layers.append(kvcache.Layer(group=group, kv_layer=None if source is None else source.index, **fields))
-        same = latent and fields["latent_dim"] == fields["head_dim"]
         return Place(len(self.layers) - 1, group, kind, window, latent, source is not None, same)
 
     def _add_indexer(self, dim: int, dtype: Any) -> Place:
@@ -210,6 +210,11 @@ def _compressed(result: Geometry, layer: Any, kind: str, dtypes: tuple[Any, Any]
     return places
 
 
+def _indexer_dim(layer: Any) -> int:
+    dim: int = getattr(layer, "index_head_dim", None) or layer.indexer_head_dim
+    return 2 * dim + 1 if hasattr(layer, "index_kpool") else dim  # pooled: a key, its gate, and whether the token is visible
+
+
 def _sources(kinds: list[str], modes: list[str | None]) -> list[int | None]:
     """For each layer, the layer of the model whose keys it reads: the last of its type that stores for others."""
     stored: dict[str, int] = {}
@@ -249,7 +254,7 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
             place = result._add_keys("full", None, fields, None)
             types = getattr(config, "indexer_types", None)
             if types is None or types[len(result.places)] != "shared":
-                indexer = result._add_indexer(getattr(layer, "index_head_dim", None) or layer.indexer_head_dim, dtype)
+                indexer = result._add_indexer(_indexer_dim(layer), dtype)
             if config.model_type == "qwen4_exp_text" and result.positions is None:
                 # Three numbers a token, which float32 has exactly up to 2^24.
                 fields = dict(head_dim=3, keys_only=True, dtype="f32")
@@ -260,10 +265,10 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
                 visible = "sliding"  # the model's own mask leaves out what is before the chunk
             states = result._add_states(config.model_type, layer, visible, own_dtype) if has_states else None
             fields = _heads(config.model_type, layer, visible) | dict(dtype=dtype)
-            place = result._add_keys(visible, own.get("sliding_window"), fields, None)
+            place = result._add_keys(visible, own.get("sliding_window"), fields, None, config.model_type == "deepseek_v4")
         elif kind in _COMPRESSED:
             fields = _heads(config.model_type, layer, "sliding") | dict(dtype=dtype)
-            place = result._add_keys("sliding", layer.sliding_window, fields, None)
+            place = result._add_keys("sliding", layer.sliding_window, fields, None, same=True)
             compressed = _compressed(result, layer, kind, (dtype, own_dtype))
         elif kind in _STATES_ALONE:
             states = result._add_states(config.model_type, layer, "", own_dtype)

@@ -77,6 +77,23 @@ class PagedLayer(CacheLayerMixin):
         return -1
 
 
+class PoolingLayer(PagedLayer):
+    """A layer whose indexer asks for the number of its tokens when the new ones are stored, in two ways."""
+
+    def get_seq_length(self) -> int:
+        stored = self.rows.step is not None and self.place.index not in self.rows.pending
+        return self.rows.length + (int(self.rows.visible.shape[1]) if stored else 0)
+
+    @property
+    def keys(self) -> torch.Tensor:  # type: ignore[override]
+        """As many keys as there are tokens, but without dims."""
+        return torch.empty(len(self.rows.sequences), 1, self.get_seq_length(), 0)
+
+    @keys.setter
+    def keys(self, keys: None) -> None:
+        """Nothing: the keys are in the pages. The base class sets None."""
+
+
 class PositionsLayer(PagedLayer):
     """A layer that has the positions of the tokens too, which a model reads and replaces when a forward begins."""
 

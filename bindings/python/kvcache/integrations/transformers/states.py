@@ -65,7 +65,7 @@ def _zaya(layer: Any) -> StateShapes:
 
 _BY_MODEL: dict[str, Callable[[Any], StateShapes]] = {
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), _delta_rule),
-    **dict.fromkeys(("kimi_linear", "bailing_hybrid"), _delta_rule_of_equal_heads),
+    **dict.fromkeys(("kimi_linear", "bailing_hybrid", "glm5_next_text"), _delta_rule_of_equal_heads),
     **dict.fromkeys(("bamba", "falcon_h1", "granitemoehybrid"), _bamba),
     **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), _convolution),
     **dict.fromkeys(("mamba", "falcon_mamba"),
