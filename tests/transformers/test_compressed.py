@@ -1,5 +1,7 @@
 """DeepSeek-V4: window rows, rows that compress several tokens, and an indexer that selects them, all in pages."""
 
+import copy
+
 import pytest
 import torch
 import transformers
@@ -164,6 +166,25 @@ def test_a_forward_that_raises_stores_no_rows(v4):
             assert cache.get_seq_length() == 11
     cache.crop(11 - cache.get_seq_length())  # the last layer had stored its keys
     assert worst_error(run(v4.on_pages(), cache, tokens[:, 11:])[0], alone(v4, tokens[0], 11)) <= TOLERANCE
+
+
+def test_bfloat16(v4):
+    """Both caches round. Ours is about as close to float32 as the stock one. The output of one layer's attention is compared,
+    because the routing of experts to tokens jumps."""
+    half = Twin(copy.deepcopy(v4.model).to(torch.bfloat16), v4.options)
+    exact = Twin(copy.deepcopy(half.model).float())
+    tokens = prompts(23, padded=False)
+    outputs = []
+    for twin, cache in ((exact, exact.stock_cache()), (half, half.stock_cache()), (half, half.paged_cache(dtype=torch.bfloat16))):
+        model = twin.on_stock() if len(outputs) < 2 else twin.on_pages()
+        seen = []
+        hook = model.model.layers[1].self_attn.register_forward_hook(lambda module, given, result: seen.append(result[0].float()))
+        for part in tokens.split([19, 1, 3], dim=1):
+            run(model, cache, part)
+        hook.remove()
+        outputs.append(torch.cat(seen, dim=1))
+    expected, stock, ours = outputs
+    assert worst_error(ours, expected) <= 1.5 * worst_error(stock, expected) + 0.02
 
 
 def test_refusals(v4):

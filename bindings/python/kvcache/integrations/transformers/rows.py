@@ -129,7 +129,8 @@ class Rows:
         """q [rows, q_heads, new, head_dim]; k and v the same with kv_heads. Returns [rows, new, q_heads, v_head_dim].
 
         far: a layer whose rows are stored already, which q sees in the same softmax; and if it does not see all, lists of
-        them, [rows, new, count]. A layer that reads the keys of another one may have fewer queries than the forward has tokens: those of the last ones.
+        them, [rows, new, count]. A layer that reads the keys of another one may have fewer queries than the forward has
+        tokens: those of the last ones.
         """
         self.settle()
         num_rows, _, num_queries, _ = q.shape
@@ -153,7 +154,7 @@ class Rows:
                 near, near_lse = step.attend(place.index, *parts, lse=True, **options)
                 lists = None if far[1] is None else self._pack(far[1][:, None]).contiguous()
                 rest, rest_lse = step.attend(far[0].index, parts[0], indices=lists, lse=True, **options | dict(sinks=None))
-                out, _ = self.pool.context.merge_states([near, rest], [near_lse, rest_lse])
+                out = self.pool.context.merge_states([near, rest], [near_lse, rest_lse])[0].to(q.dtype)
         except BaseException:
             self.abort()
             raise
