@@ -50,6 +50,10 @@ CHANGES = {
         ffn_hidden_size=96, moe_num_experts=4, moe_top_k=2)),
     "dots3_note_text": dict(num_key_value_heads=4),
     "dots1": dict(n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2),
+    "deepseek_v4": dict(num_key_value_heads=1, partial_rotary_factor=0.5, o_groups=2, o_lora_rank=16, hc_mult=2, index_topk=3,
+                        compress_rates=dict(compressed_sparse_attention=2, heavily_compressed_attention=4),
+                        layer_types=["sliding_attention", *["compressed_sparse_attention", "heavily_compressed_attention"] * 2][:4],
+                        mlp_layer_types=["hash_moe"] + ["moe"] * 3),
     "falcon": dict(head_dim=None),
     "gemma3n_text": dict(layer_types=["sliding_attention", "full_attention"] * 2, num_kv_shared_layers=2, laurel_rank=8,
                          hidden_size_per_layer_input=16, vocab_size_per_layer_input=VOCABULARY, altup_num_inputs=2,
@@ -61,6 +65,11 @@ CHANGES = {
                          layer_types=["hybrid_sliding", "hybrid"] * 2),
     "inkling2_text": dict(sliding_window_size=WINDOW, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=16,
                           layer_types=["hybrid_sliding", "hybrid"] * 2),
+    "qwen4_exp_text": dict(
+        layer_types=["linear_attention", "indexed_attention"] * 2, hc_count=2, hc_lowrank=8, eos_token_id=2, ple_layer_ids=[1, 3],
+        ple_embed_dim=32, heads_per_ngram=2, ngram_vocab_size_base=50, make_ngram_vocab_size_divisible_by=8, split_ngram_parts=1,
+        indexer_n_heads=16, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=6, indexer_compress_ratio=2,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[3, 3, 2])),
     "xmod": dict(default_language="en_XX"),
     "gpt_neo": dict(attention_types=[[["global", "local"], 2]], window_size=WINDOW),
     "jamba": dict(attn_layer_period=2, attn_layer_offset=1),
@@ -86,6 +95,10 @@ NOT_EXAMINED = {
     "xlnet": "it keeps hidden states, and no keys",
     "xlstm": "it keeps states of a class of its own, and no keys",
 }
+
+
+# Architectures that count padding among the tokens of a row. The library's attention does not, so it is compared without.
+PADDING_COUNTS = ("deepseek_v4",)
 
 
 def names():

@@ -11,7 +11,7 @@ import transformers
 from transformers.cache_utils import CacheLayerMixin
 
 import kvcache
-from architectures import NOT_EXAMINED, default_config, names, small_config, small_model
+from architectures import NOT_EXAMINED, PADDING_COUNTS, default_config, names, small_config, small_model
 from kvcache.integrations.transformers import PagedCache
 from twin import VOCABULARY, prompts, worst_error
 
@@ -38,12 +38,36 @@ class Unlike(Exception):
     """Logits differ."""
 
 
+class Apart:
+    """The stock cache of each row, which sees no padding."""
+
+    is_croppable = True
+
+    def __init__(self, config):
+        self.caches = [transformers.DynamicCache(config=config) for _ in LENGTHS]
+
+    def activate_past_recording(self):
+        pass
+
+    def reorder_cache(self, rows):
+        self.caches = [copy.deepcopy(self.caches[row]) for row in rows]
+
+    def run(self, model, ids, mask):
+        logits = torch.zeros(*ids.shape, VOCABULARY)
+        for row, cache in enumerate(self.caches):
+            seen = mask[row, -ids.shape[1]:].bool()
+            if seen.any():
+                logits[row, seen] = model(ids[row, seen][None], past_key_values=cache).logits[0]
+        return logits
+
+
 class Pair:
     """The same forwards and cache operations on the stock cache and on pages."""
 
     def __init__(self, model, cache, finding):
         self.model, self.paged, self.finding = model, cache, finding
-        self.stock = transformers.DynamicCache(config=model.config)
+        apart = finding.attention == "kvcache" and model.config.model_type in PADDING_COUNTS
+        self.stock = (Apart if apart else transformers.DynamicCache)(config=model.config)
         if cache.is_croppable:
             self.stock.activate_past_recording()
         parameters = inspect.signature(model.forward).parameters
@@ -58,6 +82,8 @@ class Pair:
         if self.takes_positions:
             arguments["position_ids"] = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1]:]
         with torch.no_grad():
+            if isinstance(cache, Apart):
+                return cache.run(self.model, ids, self.mask)
             return self.model(ids, **{self.name: cache}, **arguments).logits
 
     def feed(self, name, ids, mask=None):
@@ -94,10 +120,15 @@ def exercise(pair):
     pair.paged, pair.stock, pair.mask = fork
     pair.feed("fork", pair.random(2))
     if pair.paged.is_croppable and pair.stock.is_croppable:
-        pair.feed("drafts", pair.random(4))
-        for cache in (pair.stock, pair.paged):
-            cache.crop(-3)
+        drafts, before = pair.random(5), copy.deepcopy(pair.stock)
+        pair.feed("drafts", drafts)
+        pair.paged.crop(-3)
         pair.mask = pair.mask[:, :-3]
+        if pair.model._is_stateful:  # the stock cache cannot drop tokens, so one that has not seen them goes on
+            pair.stock = before
+            pair.run(before, "eager", drafts[:, :2])
+        else:
+            pair.stock.crop(-3)
         pair.feed("drafts", pair.random(1))
 
 

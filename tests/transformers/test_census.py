@@ -8,7 +8,7 @@ from census import HEADER, PAGE, census, row
 
 # One of each kind of layer, attention and refusal.
 DOZEN = ["llama", "gemma4_text", "gpt_oss", "mimo_v2_flash", "deepseek_v3", "kimi_linear", "qwen3_next", "falcon_h1", "lfm2", "zaya",
-         "gptj", "moshi", "deepseek_v32", "minimax", "rwkv", "gemma3"]
+         "gptj", "moshi", "deepseek_v32", "deepseek_v4", "qwen4_exp_text", "minimax", "rwkv", "gemma3"]
 
 
 @pytest.mark.parametrize("name", DOZEN)

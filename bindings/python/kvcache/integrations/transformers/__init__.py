@@ -22,7 +22,8 @@ A forward is one step of the pool. It opens at the first layer and ends with the
 has stored nothing.
 
 Modules: geometry (the layers of the pool), states (shapes of recurrent states), rows (the batch and its step), layers (what
-transformers sees as layers of a cache), attention (the two functions that it calls), cache (PagedCache).
+transformers sees as layers of a cache), compressed (those with rows that compress several tokens), attention (the two
+functions that it calls), cache (PagedCache).
 """
 
 from transformers import AttentionInterface, AttentionMaskInterface

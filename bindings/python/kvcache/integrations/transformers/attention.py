@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .compressed import WindowStates
 from .geometry import Place
 from .layers import ATTENTION, NewStates, PagedLayer, handover
 
@@ -31,14 +32,16 @@ def attention(module: torch.nn.Module, query: torch.Tensor, key: Any, value: Any
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     if not causal or dropout or position_bias is not None:
         raise NotImplementedError(f'attn_implementation="{ATTENTION}": attention that is not causal, dropout, position_bias')
+    options: dict[str, Any] = dict(softmax_scale=scaling or 0.0, softcap=softcap or 0.0,
+                                   sinks=None if s_aux is None else s_aux.detach().float())
+    if isinstance(key, WindowStates):
+        return key.layer.attend(module, query, key, attention_mask, options), None
     if attention_mask is not None and attention_mask.ndim == 4 and attention_mask.dtype == torch.bool and (
             attention_mask.shape[1:3] == (1, 1)):
         attention_mask = attention_mask[:, 0, 0]
     if attention_mask is not None and attention_mask.ndim != 2:
         raise NotImplementedError(f'attn_implementation="{ATTENTION}": an attention_mask of shape {list(attention_mask.shape)}; '
                                   "[rows, tokens] is supported")
-    options = dict(softmax_scale=scaling or 0.0, softcap=softcap or 0.0,
-                   sinks=None if s_aux is None else s_aux.detach().float())
     if latents is not None:
         layer, latent, rotary = latents
         if query.shape[0] != latent.shape[0] or query.shape[2] != latent.shape[2]:
@@ -90,13 +93,16 @@ def mask(*, attention_mask: torch.Tensor | None = None, allow_is_causal_skip: bo
          q_length: int = 0, **kwargs: Any) -> torch.Tensor | None:
     """The mask function of transformers' AttentionMaskInterface: keeps the mask as [rows, tokens].
 
-    A model that shares keys between layers may cut the mask by queries, so its mask is [rows, 1, 1, tokens]. What causal, sliding and chunked masks add to it, the layer's group knows.
+    A model that shares keys between layers may cut the mask by queries, so its mask is [rows, 1, 1, tokens]. One with compressed
+    rows gets a mask of no tokens, [rows, 1, new tokens, 0]. What causal, sliding and chunked masks add to it, the layer's group knows.
     """
     rows, handover.masked, handover.latents = handover.masked, None, None  # latents of a forward that raised
     if use_vmap or not allow_is_causal_skip or "allow_is_bidirectional_skip" in kwargs:
         raise NotImplementedError(f'attn_implementation="{ATTENTION}": a mask that is more than causal, sliding or chunked')
     if rows is not None:
         rows.announced = attention_mask, q_length
+        if any(place is not None and place.same for place in rows.geometry.places):
+            return torch.zeros(kwargs["batch_size"], 1, q_length, 0)  # the model puts its mask of compressed rows after it
         if attention_mask is not None and any(place is not None and place.shared for place in rows.geometry.places):
             return attention_mask[:, None, None]
     return attention_mask

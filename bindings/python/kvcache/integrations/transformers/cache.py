@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +13,9 @@ from transformers.cache_utils import DummyLayer
 
 import kvcache
 
+from .compressed import CompressedLayer
 from .geometry import Geometry, geometry
-from .layers import PagedLayer, StateLayer, handover
+from .layers import PagedLayer, PoolingLayer, PositionsLayer, StateLayer, handover
 from .rows import Rows
 
 
@@ -35,11 +37,12 @@ class PagedCache(Cache):
             transformers, with attn_implementation="eager"; hidden tokens take slots then.
         max_batch_tokens: most tokens of one forward, rows times prompt length; None = capacity_tokens, at most 8192.
             `generate(prefill_chunk_size=...)` cuts a longer prompt.
-        options: of kvcache.Cache: page_size, max_sequences (rows; for a moment twice as many where beams are reordered or
-            a cache is copied), rollback_tokens (how many tokens crop can drop before a sliding window), context, ...
+        options: of kvcache.Cache: page_size (by default 16; with compressed rows a multiple of their tokens), max_sequences
+            (rows; for a moment twice as many where beams are reordered or a cache is copied), rollback_tokens (how many
+            tokens crop can drop before a sliding window), context, ...
 
     Raises:
-        NotImplementedError: the model has layers for which the library has no primitive.
+        NotImplementedError: the model has layers that this attention, or the package, cannot serve.
         What kvcache.Cache raises; in a forward kvcache.OutOfPages, BatchTooLarge, TooManySequences: nothing is stored then.
 
     Thread safety: one thread at a time a cache; caches of one pool in any threads.
@@ -51,6 +54,8 @@ class PagedCache(Cache):
             raise ValueError(f'PagedCache: attention must be "kvcache" or "model", not {attention!r}')
         config = config.get_text_config(decoder=True)
         layout = geometry(config, dtype or config.dtype or torch.get_default_dtype(), attends=attention == "kvcache")
+        # A page of compressed rows has whole ones.
+        options.setdefault("page_size", math.lcm(16, *(place.ratio for places in layout.compressed for place in places.values())))
         pool = kvcache.Cache(layout.layers, layout.groups, capacity_tokens=capacity_tokens,
                              max_batch_tokens=max_batch_tokens or min(capacity_tokens, 8192), **options)
         if attention == "model" and any(isinstance(layer, kvcache.Layer) and pool.layer_pool(index, "k").dtype not in _FLOATS
@@ -62,12 +67,21 @@ class PagedCache(Cache):
     def _attach(self, rows: Rows) -> None:
         self._rows = rows
         self._states = [None if place is None else StateLayer(rows, place) for place in rows.geometry.states]
-        layers: list[Any] = []
-        for place, states in zip(rows.geometry.places, self._states, strict=True):
-            keys = None if place is None or place.shared else PagedLayer(rows, place, self._config, self._attends)
-            layers.append(keys or states or DummyLayer())
-        super().__init__(layers=layers)
+        layers = [self._keys(rows, index) or states or DummyLayer() for index, states in enumerate(self._states)]
+        super().__init__(layers=layers)  # type: ignore[arg-type]
         weakref.finalize(self, rows.clear).atexit = False
+
+    def _keys(self, rows: Rows, index: int) -> PagedLayer | None:
+        geometry = rows.geometry
+        place, compressed = geometry.places[index], geometry.compressed[index]
+        if place is None or place.shared:
+            return None
+        if place.same:
+            return CompressedLayer(rows, place, compressed, self._config, self._attends)
+        if geometry.positions is not None and geometry.positions[0] == index:
+            return PositionsLayer(rows, place, geometry.positions[1], self._config)
+        kind = PoolingLayer if hasattr(self._config, "index_kpool") else PagedLayer
+        return kind(rows, place, self._config, self._attends)
 
     @property
     def pool(self) -> kvcache.Cache:

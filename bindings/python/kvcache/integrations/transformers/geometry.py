@@ -20,7 +20,7 @@ class Place:
     """Where the keys and values of a layer of the model are.
 
     index, group: its layer of the pool, and that layer's group. window: of a sliding or chunked layer. latent: it caches [latent | rotary] rows.
-    shared: it stores nothing, and reads what an earlier layer stores.
+    shared: it stores nothing, and reads what an earlier layer stores. same: its keys are its values too.
     """
 
     index: int
@@ -29,6 +29,21 @@ class Place:
     window: int | None = None
     latent: bool = False
     shared: bool = False
+    same: bool = False
+
+
+@dataclass(frozen=True)
+class CompressedPlace:
+    """Where the compressed rows of a layer of the model are, one for `ratio` tokens, and what they are computed from.
+
+    rows: the rows. tokens: what the model projects of each token, in a window that has the tokens of the next row, and with
+    overlaps those of the row before.
+    """
+
+    rows: Place
+    tokens: Place
+    ratio: int
+    overlaps: bool
 
 
 @dataclass(frozen=True)
@@ -44,13 +59,16 @@ class StatePlace:
 class Geometry:
     """Arguments of the pool, and for each layer of the model the places of what it has; None = it has no such thing.
 
-    places: its keys and values; indexers: the keys of its indexer; states: its recurrent states.
+    places: its keys and values; indexers: the keys of its indexer; compressed: its compressed rows, by the model's names for
+    them; states: its recurrent states. positions: a layer of the model that has the positions of the tokens, and where.
     """
 
     layers: list[kvcache.Layer | kvcache.RecurrentLayer] = field(default_factory=list)
     groups: list[Any] = field(default_factory=list)
     places: list[Place | None] = field(default_factory=list)
     indexers: list[Place | None] = field(default_factory=list)
+    compressed: list[dict[str, CompressedPlace]] = field(default_factory=list)
+    positions: tuple[int, Place] | None = None
     states: list[StatePlace | None] = field(default_factory=list)
     _groups: dict[Any, int] = field(default_factory=dict)
 
@@ -61,15 +79,17 @@ class Geometry:
         return self._groups[key]
 
     def _add_states(self, model_type: str, layer: Any, kind: str, dtype: torch.dtype) -> StatePlace:
-        shapes = state_shapes(model_type, layer, kind)
+        shapes = state_shapes(model_type, layer, len(self.states), kind)
         # Errors of a recurrence add up, so its states are kept in float32.
-        dtypes = (dtype,) * len(shapes.convolutions) + (torch.float32,) * len(shapes.recurrent)
+        dtypes = (*(torch.int64 if index in shapes.tokens else dtype for index in range(len(shapes.convolutions))),
+                  *(torch.float32,) * len(shapes.recurrent))
         tensors = [kvcache.StateTensor(shape, dtype)
                    for shape, dtype in zip(shapes.convolutions + shapes.recurrent, dtypes, strict=True)]
         self.layers.append(kvcache.RecurrentLayer(self._group("states", kvcache.Recurrent), tensors))
         return StatePlace(len(self.layers) - 1, shapes, dtypes)
 
-    def _add_keys(self, kind: str, window: int | None, fields: dict[str, Any], source: Place | None) -> Place:
+    def _add_keys(self, kind: str, window: int | None, fields: dict[str, Any], source: Place | None,
+                  same: bool = False) -> Place:
         latent = "latent_dim" in fields
         row = "latent" if latent else "kv"
         makers: dict[str, Callable[[], Any]] = {
@@ -77,12 +97,26 @@ class Geometry:
             "chunked": lambda: kvcache.Chunked(window or 0, row=row)}
         group = self._group((kind, window, row), makers[kind])
         self.layers.append(kvcache.Layer(group=group, kv_layer=None if source is None else source.index, **fields))
-        return Place(len(self.layers) - 1, group, kind, window, latent, source is not None)
-
+        return Place(len(self.layers) - 1, group, kind, window, latent, source is not None, same)
 
     def _add_indexer(self, dim: int, dtype: Any) -> Place:
         """An indexer has one key a token and no values: a latent row."""
         return self._add_keys("full", None, dict(q_heads=1, head_dim=dim, latent_dim=dim, scale=1.0, dtype=dtype), None)
+
+    def _add_compressed(self, ratio: int, overlaps: bool, q_heads: int, dim: int, dtypes: tuple[Any, Any],
+                        keys_only: bool = False) -> CompressedPlace:
+        """One row of `dim` for `ratio` tokens; dtypes: of the rows, and of what they are computed from.
+
+        The model projects each token to keys and gates of a row, and with overlaps also to those of the row after.
+        """
+        group = self._group(("compressed", ratio), lambda: kvcache.Full(row="latent", tokens_per_row=ratio))
+        values: dict[str, Any] = dict(keys_only=True) if keys_only else dict(latent_dim=dim, scale=1.0)
+        self.layers.append(kvcache.Layer(group=group, q_heads=q_heads, head_dim=dim, dtype=dtypes[0], **values))
+        rows = Place(len(self.layers) - 1, group, "compressed", latent=True, same=True)
+        heads = 4 if overlaps else 2
+        fields = dict(q_heads=heads, kv_heads=heads, head_dim=dim, keys_only=True, dtype=dtypes[1])
+        tokens = self._add_keys("sliding", 2 * ratio if overlaps else ratio, fields, None)
+        return CompressedPlace(rows, tokens, ratio, overlaps)
 
 
 # Layer types of transformers, by what their queries see; and whether they have states beside keys and values.
@@ -92,8 +126,6 @@ _STATES_ALONE = ("linear_attention", "conv")
 _MISSING = {
     "indexed_attention": "attention over the keys that an indexer selects",
     "minimax_m3_sparse": "attention over the blocks of keys that an indexer selects",
-    "compressed_sparse_attention": "rows that compress several tokens",
-    "heavily_compressed_attention": "rows that compress several tokens",
 }
 
 
@@ -101,9 +133,9 @@ _MISSING = {
 _UNSERVED = {
     "minimax": "its linear attention keeps states in a cache class of its own",
     "recurrent_gemma": "it keeps its states in its modules, not in the cache",
-    "qwen4_exp_text": "its queries see blocks of keys that an indexer selects, which the library does not have",
 }
 _OWN_ATTENTION = {
+    "qwen4_exp_text": "its queries see blocks of keys that an indexer selects from the mask",
     "moshi": "its sliding layers see all earlier keys of a forward",
     "inkling_text": "its scores have learned relative logits, which the attention interface does not pass on",
     "inkling2_text": "its scores have learned relative logits, which the attention interface does not pass on",
@@ -144,6 +176,10 @@ def _inkling_heads(layer: Any, kind: str) -> dict[str, Any]:
     return dict(q_heads=layer.swa_num_attention_heads, kv_heads=layer.swa_num_key_value_heads, head_dim=layer.swa_head_dim)
 
 
+def _v4_heads(layer: Any, kind: str) -> dict[str, Any]:
+    return dict(latent_dim=layer.head_dim, scale=1.0)  # a key is its value too
+
+
 def _bigcode_heads(layer: Any, kind: str) -> dict[str, Any]:
     return dict(kv_heads=1 if layer.multi_query else layer.num_attention_heads)
 
@@ -156,8 +192,27 @@ def _falcon_heads(layer: Any, kind: str) -> dict[str, Any]:
 
 # Models whose configuration says it in other words.
 _SPECIAL_HEADS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
-    "mimo_v2_flash": _mimo_heads, "zamba": _zamba_heads, "zamba2": _zamba_heads, "falcon": _falcon_heads,
+    "mimo_v2_flash": _mimo_heads, "deepseek_v4": _v4_heads, "zamba": _zamba_heads, "zamba2": _zamba_heads, "falcon": _falcon_heads,
     "gpt_bigcode": _bigcode_heads, "inkling_text": _inkling_heads, "inkling2_text": _inkling_heads}
+
+
+# Layer types with compressed rows; and whether a row overlaps the one before, and an indexer with rows of its own selects rows.
+_COMPRESSED = {"compressed_sparse_attention": True, "heavily_compressed_attention": False}
+
+
+def _compressed(result: Geometry, layer: Any, kind: str, dtypes: tuple[Any, Any]) -> dict[str, CompressedPlace]:
+    """The compressed rows of a layer, by the names that its modules have for them."""
+    ratio, selects = layer.compress_rates[kind], _COMPRESSED[kind]
+    places = {"compressor": result._add_compressed(ratio, selects, layer.num_attention_heads, layer.head_dim, dtypes)}
+    if selects:
+        own = (dtypes[1], dtypes[1])  # the model reads them
+        places["indexer"] = result._add_compressed(ratio, True, layer.index_n_heads, layer.index_head_dim, own, keys_only=True)
+    return places
+
+
+def _indexer_dim(layer: Any) -> int:
+    dim: int = getattr(layer, "index_head_dim", None) or layer.indexer_head_dim
+    return 2 * dim + 1 if hasattr(layer, "index_kpool") else dim  # pooled: a key, its gate, and whether the token is visible
 
 
 def _sources(kinds: list[str], modes: list[str | None]) -> list[int | None]:
@@ -175,7 +230,7 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
     """The pool of a model; attends: the library computes attention, so layers that read the keys of others are in the pool too.
 
     Raises:
-        NotImplementedError: it has layers that the library has no primitive for.
+        NotImplementedError: it has layers that this package does not serve.
     """
     why = _UNSERVED.get(config.model_type) or (_OWN_ATTENTION.get(config.model_type) if attends else None)
     if why is not None:
@@ -188,6 +243,7 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
     result = Geometry()
     for layer, kind, own, source in zip(config.per_layer_config, kinds, kwargs, sources, strict=False):
         place = states = indexer = None
+        compressed: dict[str, CompressedPlace] = {}
         if source is not None and attends:
             read = result.places[source]
             assert read is not None
@@ -198,21 +254,30 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
             place = result._add_keys("full", None, fields, None)
             types = getattr(config, "indexer_types", None)
             if types is None or types[len(result.places)] != "shared":
-                indexer = result._add_indexer(layer.index_head_dim, dtype)
+                indexer = result._add_indexer(_indexer_dim(layer), dtype)
+            if config.model_type == "qwen4_exp_text" and result.positions is None:
+                # Three numbers a token, which float32 has exactly up to 2^24.
+                fields = dict(head_dim=3, keys_only=True, dtype="f32")
+                result.positions = len(result.places), result._add_keys("full", None, fields, None)
         elif kind in _KINDS and source is None:
             visible, has_states = _KINDS[kind]
             if visible == "chunked" and not attends:
                 visible = "sliding"  # the model's own mask leaves out what is before the chunk
             states = result._add_states(config.model_type, layer, visible, own_dtype) if has_states else None
             fields = _heads(config.model_type, layer, visible) | dict(dtype=dtype)
-            place = result._add_keys(visible, own.get("sliding_window"), fields, None)
+            place = result._add_keys(visible, own.get("sliding_window"), fields, None, config.model_type == "deepseek_v4")
+        elif kind in _COMPRESSED:
+            fields = _heads(config.model_type, layer, "sliding") | dict(dtype=dtype)
+            place = result._add_keys("sliding", layer.sliding_window, fields, None, same=True)
+            compressed = _compressed(result, layer, kind, (dtype, own_dtype))
         elif kind in _STATES_ALONE:
             states = result._add_states(config.model_type, layer, "", own_dtype)
         elif kind != "dummy" and source is None:
             hint = '; make the cache with PagedCache(..., attention="model")' if kind == "indexed_attention" else ""
             raise NotImplementedError(f"PagedCache: a layer of type {kind!r} needs {_MISSING.get(kind, 'a cache of its own')}, "
-                                      f"which the library does not have{hint}")
+                                      f"which this package does not pass on to the library{hint}")
         result.places.append(place)
         result.indexers.append(indexer)
+        result.compressed.append(compressed)
         result.states.append(states)
     return result

@@ -56,7 +56,7 @@ class PagedLayer(CacheLayerMixin):
         if self.attends != (self.config._attn_implementation == ATTENTION) and not self.attends:
             raise TypeError(f'PagedCache: made with attention="model", but the model has attn_implementation="{ATTENTION}"')
         if not self.attends:
-            return self.rows.extend(self.place, key_states, value_states)
+            return self.rows.extend(self.place, key_states, None if self.place.same else value_states)
         if self.place.latent:
             if self.config._attn_implementation != ATTENTION:
                 raise TypeError(reason(self.config))
@@ -75,6 +75,45 @@ class PagedLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         return -1
+
+
+class PoolingLayer(PagedLayer):
+    """A layer whose indexer asks for the number of its tokens when the new ones are stored, in two ways."""
+
+    def get_seq_length(self) -> int:
+        stored = self.rows.step is not None and self.place.index not in self.rows.pending
+        return self.rows.length + (int(self.rows.visible.shape[1]) if stored else 0)
+
+    @property
+    def keys(self) -> torch.Tensor:  # type: ignore[override]
+        """As many keys as there are tokens, but without dims."""
+        return torch.empty(len(self.rows.sequences), 1, self.get_seq_length(), 0)
+
+    @keys.setter
+    def keys(self, keys: None) -> None:
+        """Nothing: the keys are in the pages. The base class sets None."""
+
+
+class PositionsLayer(PagedLayer):
+    """A layer that has the positions of the tokens too, which a model reads and replaces when a forward begins."""
+
+    def __init__(self, rows: Rows, place: Place, positions: Place, config: PreTrainedConfig) -> None:
+        super().__init__(rows, place, config, attends=False)
+        self.positions = positions
+
+    @property
+    def indexer_position_ids(self) -> torch.Tensor | None:
+        """[3, rows, tokens]; None if there are no tokens."""
+        self.rows.settle()
+        if self.rows.length == 0:
+            return None
+        return self.rows.past_and_drafts(self.positions)[:, 0].permute(2, 0, 1).long()
+
+    @indexer_position_ids.setter
+    def indexer_position_ids(self, positions: torch.Tensor) -> None:
+        """Stores the new ones of all positions."""
+        new = positions[..., self.rows.length:].permute(1, 2, 0)  # of text, a model gives one for all rows
+        self.rows.extend(self.positions, new[:, None].float().contiguous(), None)
 
 
 def reason(config: PreTrainedConfig) -> str:
@@ -96,7 +135,7 @@ class NewStates:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
-        states = next(x for x in _flat((args, kwargs)) if isinstance(x, cls))
+        states = next(x for x in flat((args, kwargs)) if isinstance(x, cls))
         raise TypeError(f"{getattr(function, '__name__', function)}: {reason(states.layer.config)}")
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -111,12 +150,12 @@ class NewStates:
     __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __matmul__ = __rmatmul__ = _operate
 
 
-def _flat(x: Any) -> Any:
+def flat(x: Any) -> Any:
     if isinstance(x, (tuple, list)):
         for item in x:
-            yield from _flat(item)
+            yield from flat(item)
     elif isinstance(x, dict):
-        yield from _flat(tuple(x.values()))
+        yield from flat(tuple(x.values()))
     else:
         yield x
 
@@ -136,7 +175,7 @@ class StateLayer:
 
     def __init__(self, rows: Rows, place: StatePlace) -> None:
         self.rows, self.place = rows, place
-        self.kernels = [kernel for _, kernel in place.shapes.convolutions]
+        self.kernels = [shape[-1] for shape in place.shapes.convolutions]
         self.shapes = [*place.shapes.convolutions, *place.shapes.recurrent]
         num_convolutions, num_states = len(self.kernels), len(self.shapes)
         self.awaited = set(range(num_convolutions, num_states) or range(num_convolutions))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -48,6 +49,18 @@ class Rows:
         """Tokens of each row as transformers counts them, hidden ones included."""
         return int(self.stored.shape[1])
 
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each row in its sequence."""
+        lengths: list[int] = self.stored.sum(1).tolist()
+        return lengths
+
+    @property
+    def lengths_after(self) -> list[int]:
+        """Tokens of each row when the open step has ended."""
+        lengths: list[int] = (self.stored.sum(1) + self.visible.sum(1)).tolist()
+        return lengths
+
     def settle(self) -> None:
         """Ends the layers whose states have been written in place since. Every call that depends on the length calls it first."""
         waiting, self.unsettled = self.unsettled, []
@@ -78,11 +91,16 @@ class Rows:
         return self.step
 
     def _chains(self, sequences: Sequence[int], lengths: Sequence[int]) -> list[list[int]] | None:
-        """The parents of new drafts, each of which follows the one before. None: the tokens are no drafts."""
-        if self.drafts_from is None:
+        """The parents of new drafts, each of which follows the one before. None: the tokens are no nodes."""
+        if not self._drafts_are_nodes:
             return None
         nodes = self.pool.tree_nodes(sequences)
         return [[first - 1 + i for i in range(count)] for first, count in zip(nodes, lengths, strict=True)]
+
+    @property
+    def _drafts_are_nodes(self) -> bool:
+        """A group with compressed rows has no nodes, so its drafts are tokens, which can be truncated."""
+        return self.drafts_from is not None and not any(self.geometry.compressed)
 
     def begin_announced(self, num_rows: int | None = None, num_new: int | None = None) -> kvcache.Step:
         """Opens the step of a forward at a layer that does not know the mask, and may not know the number of tokens.
@@ -106,10 +124,13 @@ class Rows:
                              "stored, and stored ones cannot be hidden later")
 
     def attend(self, place: Place, module: torch.nn.Module, mask: torch.Tensor | None, q: torch.Tensor,
-               k: torch.Tensor | None, v: torch.Tensor | None, **options: Any) -> torch.Tensor:
+               k: torch.Tensor | None, v: torch.Tensor | None, far: tuple[Place, torch.Tensor | None] | None = None,
+               **options: Any) -> torch.Tensor:
         """q [rows, q_heads, new, head_dim]; k and v the same with kv_heads. Returns [rows, new, q_heads, v_head_dim].
 
-        A layer that reads the keys of another one may have fewer queries than the forward has tokens: those of the last ones.
+        far: a layer whose rows are stored already, which q sees in the same softmax; and if it does not see all, lists of
+        them, [rows, new, count]. A layer that reads the keys of another one may have fewer queries than the forward has
+        tokens: those of the last ones.
         """
         self.settle()
         num_rows, _, num_queries, _ = q.shape
@@ -126,11 +147,20 @@ class Rows:
             raise ValueError("PagedCache: layers of one forward got different values of attention_mask")
         try:
             parts = [None if x is None else self._pack(x) for x in (q, k, v)]
-            out: torch.Tensor = step.attend(place.index, *parts, **options)
+            out: torch.Tensor
+            if far is None:
+                out = step.attend(place.index, *parts, **options)
+            else:
+                near, near_lse = step.attend(place.index, *parts, lse=True, **options)
+                lists = None if far[1] is None else self._pack(far[1][:, None]).contiguous()
+                rest, rest_lse = step.attend(far[0].index, parts[0], indices=lists, lse=True, **options | dict(sinks=None))
+                out = self.pool.context.merge_states([near, rest], [near_lse, rest_lse])[0].to(q.dtype)
         except BaseException:
             self.abort()
             raise
         self.finish(place.index)
+        if far is not None:
+            self.finish(far[0].index)
         if self.picked is not None:
             out = out.new_zeros(num_rows * num_new, *out.shape[1:]).index_copy_(0, self.picked, out)
         return out.view(num_rows, num_new, *out.shape[1:])[:, num_new - num_queries:]
@@ -177,9 +207,68 @@ class Rows:
         """A copy of the keys or values that the new tokens see. Rows have equally many, because none is hidden."""
         tables = step.tables(place.group)
         assert tables.block_table is not None
-        pool = torch.from_dlpack(self.pool.layer_pool(place.index, which))  # [pages, heads, page_size, dim]
-        pages = pool[torch.from_numpy(tables.block_table).long()].transpose(1, 2).flatten(2, 3)
-        return pages[:, :, tables.leftpad[0]:tables.cache_seqlens[0]]
+        return self._gather(place, which, tables.block_table)[:, :, tables.leftpad[0]:tables.cache_seqlens[0]]
+
+    def _gather(self, place: Place, which: Literal["k", "v"], pages: np.ndarray[Any, Any]) -> torch.Tensor:
+        """A copy of these pages of each row, [rows, heads, slots, dim]."""
+        pool = torch.from_dlpack(self.pool.layer_pool(place.index, which))  # [pages, heads, slots of a page, dim]
+        return pool[torch.from_numpy(pages).long()].transpose(1, 2).flatten(2, 3)
+
+    def extend_window(self, place: Place, new: torch.Tensor) -> list[torch.Tensor]:
+        """Stores new keys of a sliding layer, [rows, heads, new, dim], and returns copies of those that each row sees.
+
+        They are [heads, tokens, dim], the new ones last. A row whose tokens are all hidden gets none.
+        """
+        self.settle()
+        if self.step is None or place.index not in self.pending:
+            self.begin_announced(new.shape[0], new.shape[2])
+        step = self.step
+        assert step is not None
+        try:
+            step.append(place.index, self._pack(new))
+            tables = step.tables(place.group)
+            assert tables.block_table is not None
+            pages = self._gather(place, "k", tables.block_table).to(new.dtype)
+        except BaseException:
+            self.abort()
+            raise
+        seen = [new[row, :, :0] for row in range(len(new))]
+        for i, row in enumerate(range(len(new)) if self.growing is None else self.growing.tolist()):
+            seen[row] = pages[i, :, tables.leftpad[i]:tables.cache_seqlens[i]]
+        self.finish(place.index)
+        return seen
+
+    def extend_compressed(self, place: Place, new: list[torch.Tensor], read: bool) -> list[torch.Tensor]:
+        """Stores the compressed rows that close in the open step, [closing, dim] of each row.
+
+        read: returns copies of those before, and maybe more; the layer has run then. Else an attend follows.
+        """
+        step = self.step
+        assert step is not None and place.index in self.pending
+        past = []
+        try:
+            step.append(place.index, torch.cat(new)[:, None])
+            if read:
+                past = [self._gather(place, "k", self.pool.pages(sequence, place.group)[None])[0, 0] for sequence in self.sequences]
+        except BaseException:
+            self.abort()
+            raise
+        if read:
+            self.finish(place.index)
+        return past
+
+    def past(self, place: Place, count: int) -> torch.Tensor:
+        """A copy of the first `count` rows of a layer that sees them all, without those of an open step and drafts."""
+        pages = [self.pool.pages(sequence, place.group) for sequence in self.sequences]
+        return self._gather(place, "k", np.stack(pages))[:, :, :count]
+
+    def past_and_drafts(self, place: Place) -> torch.Tensor:
+        """A copy of all keys of a layer that sees them all, outside a step. Only a step has the pages of drafts."""
+        if self.drafts_from is None:
+            return self.past(place, self.length)
+        keys = self._read(place, self.begin(None, len(self.sequences), 1), "k")[:, :, :-1]
+        self.abort()
+        return keys
 
     def finish(self, layer: int) -> None:
         """A layer of the pool has run. The step ends with the last one."""
@@ -211,7 +300,7 @@ class Rows:
         self.settle()
         self.abort()
         kept = self.stored[:, :max(0, self.length - tokens)]
-        if self.drafts_from is not None and kept.shape[1] >= self.drafts_from:
+        if self._drafts_are_nodes and kept.shape[1] >= (self.drafts_from or 0):
             nodes = zip(self.sequences, self.stored[:, self.drafts_from:].sum(1).tolist(),
                         kept[:, self.drafts_from:].sum(1).tolist(), strict=True)
             leaves = [(sequence, right - 1) for sequence, drafts, right in nodes if drafts]

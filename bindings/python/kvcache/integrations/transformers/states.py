@@ -16,10 +16,12 @@ class StateShapes:
 
     convolutions: [channels, kernel] of each, the last inputs of a causal convolution.
     recurrent: of each, what the recurrence carries on. Without any, the layer is a convolution alone.
+    tokens: convolutions that are none: the last token ids, [number].
     """
 
-    convolutions: tuple[tuple[int, int], ...]
+    convolutions: tuple[tuple[int, ...], ...]
     recurrent: tuple[tuple[int, ...], ...] = ()
+    tokens: tuple[int, ...] = ()
 
 
 def _delta_rule(layer: Any) -> StateShapes:
@@ -63,7 +65,7 @@ def _zaya(layer: Any) -> StateShapes:
 
 _BY_MODEL: dict[str, Callable[[Any], StateShapes]] = {
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), _delta_rule),
-    **dict.fromkeys(("kimi_linear", "bailing_hybrid"), _delta_rule_of_equal_heads),
+    **dict.fromkeys(("kimi_linear", "bailing_hybrid", "glm5_next_text"), _delta_rule_of_equal_heads),
     **dict.fromkeys(("bamba", "falcon_h1", "granitemoehybrid"), _bamba),
     **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), _convolution),
     **dict.fromkeys(("mamba", "falcon_mamba"),
@@ -85,14 +87,24 @@ def _inkling(layer: Any, kind: str) -> StateShapes:
     return StateShapes((*((keys, layer.sconv_kernel_size),) * 2, *((layer.hidden_size, layer.conv_kernel_size),) * 2))
 
 
-def state_shapes(model_type: str, layer: Any, kind: str) -> StateShapes:
-    """The states of a layer; kind: what its queries see, if it has keys too.
+def _qwen4(layer: Any, index: int) -> StateShapes:
+    shapes = _delta_rule(layer)
+    if index + 1 not in layer.ple_layer_ids:
+        return shapes
+    embeddings = layer.hc_count * layer.hidden_size, (layer.ple_conv_kernel_size - 1) * layer.ngram_size
+    return StateShapes((*shapes.convolutions, embeddings, (layer.ngram_size - 1,)), shapes.recurrent, tokens=(2,))
+
+
+def state_shapes(model_type: str, layer: Any, index: int, kind: str) -> StateShapes:
+    """The states of layer `index`; kind: what its queries see, if it has keys too.
 
     Raises:
         NotImplementedError: it is not known which states models of this type have.
     """
     if model_type in ("inkling_text", "inkling2_text"):
         return _inkling(layer, kind)
+    if model_type == "qwen4_exp_text":
+        return _qwen4(layer, index)
     if model_type not in _BY_MODEL:
         raise NotImplementedError(f"PagedCache: the shapes of the recurrent states of model type {model_type!r} are not known")
     return _BY_MODEL[model_type](layer)
