@@ -26,6 +26,9 @@ constexpr double kSmallestNumber = 1e-30;  // least softmax scale or RoPE base: 
 constexpr double kLargestNumber = 1e30;
 constexpr double kSmallestScale = 1e-20f;  // least scale of float8 and float4: products stay finite and normal
 constexpr double kLargestScale = 1e20f;
+// The default size of a prefix index without groups that hold tokens: pages for each checkpoint, and the largest number
+// of checkpoints that counts.
+constexpr int64_t kPagesOfCheckpoint = 1024, kMostCheckpoints = 16384;
 constexpr int64_t kMaxSnapshots = 32;  // largest number of exports that run at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
@@ -465,6 +468,10 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
     for (const auto& group : geometry->store.groups) {
       if (!group.rules.holds_tokens()) continue;
       geometry->prefixes.max_blocks = std::max(geometry->prefixes.max_blocks, group.num_pages);
+    }
+    if (geometry->prefixes.max_blocks == 0) {  // no group holds tokens
+      geometry->prefixes.max_blocks =
+          std::min(geometry->prefixes.max_checkpoints, kMostCheckpoints) * kPagesOfCheckpoint;
     }
   }
   if (geometry->tables_only) {  // the caller rotates
