@@ -731,8 +731,8 @@ typedef struct kvc_cache_config {
   int32_t storage;                /* KVC_STORAGE_* */
   int32_t prefix_policy;          /* KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0 */
   int64_t prefix_pages;           /* KVC_CACHE_PREFIX_INDEX: the largest number of pages that the index can hold in each
-                                     group, below 2^31; 0 = the number of pages of the largest group. Pages of recurrent
-                                     groups do not count. Else 0 */
+                                     group, below 2^31, without those of recurrent groups. 0 = the number of pages of the
+                                     largest group; if all groups are recurrent, 1,024 * prefix_checkpoints. Else 0 */
   int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: the largest number of positions whose
                                      states the index can hold, below 2^31; 0 = max_sequences. A recurrent group whose
                                      num_pages is 0 gets this many pages in addition. Else 0 */
@@ -2743,8 +2743,8 @@ typedef struct kvc_prefix_load_options {
   int32_t priority;     /* of the loaded pages, as in kvc_prefix_options */
   uint64_t session;     /* of the loaded pages, as in kvc_prefix_options */
   int64_t time_to_live; /* of the loaded pages, as in kvc_prefix_options */
-  int64_t token_ns;     /* the time to compute one token, in nanoseconds. If loading would take longer than computing, by the
-                           measurements of the tiers, nothing is loaded. 0 = load in any case */
+  int64_t token_ns;     /* the time to compute one token, in nanoseconds. By the measurements of the tiers, the load ends
+                           where computing is faster, and may load nothing. 0 = load in any case */
 } kvc_prefix_load_options;
 
 static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options) {

@@ -62,7 +62,7 @@ Status CachePrefix::match(const PrefixQuery& query, kvc_prefix_hit* hit) {
   KVC_TRY(check_index());
   const PrefixIndex::Match match = core_.prefixes->match(query.key, most_tokens(query));
   write_hit(match, core_.geometry.page_size, hit);
-  if (jobs != nullptr) write_load(jobs->plan(keyed, match), most_tokens(query), hit);
+  if (jobs != nullptr) write_load(jobs->plan(keyed, match, {0, most_tokens(query)}), most_tokens(query), hit);
   return Status();
 }
 
@@ -75,16 +75,15 @@ Status CachePrefix::load(const PrefixQuery& query, const kvc_prefix_load_options
   }
   TierJobs::Request request;
   request.query = jobs->keyed(query);
-  request.most_tokens = most_tokens(query);
-  request.token_ns = options.token_ns;
+  request.gate = {options.token_ns, most_tokens(query)};
   MutexLock lock(core_.mutex);
   KVC_TRY(check_terms(options.priority, options.time_to_live, &request.terms.expires));
   request.terms.session = options.session;
   request.terms.priority = options.priority;
-  const PrefixIndex::Match match = core_.prefixes->match(query.key, request.most_tokens);
+  const PrefixIndex::Match match = core_.prefixes->match(query.key, request.gate.most_tokens);
   write_hit(match, core_.geometry.page_size, hit);
-  TierJobs::Plan plan = jobs->plan(request.query, match);
-  write_load(plan, request.most_tokens, hit);
+  TierJobs::Plan plan = jobs->plan(request.query, match, request.gate);
+  write_load(plan, request.gate.most_tokens, hit);
   return jobs->start(std::move(request), match, std::move(plan), job);
 }
 
@@ -129,7 +128,7 @@ Status CachePrefix::publish(kvc_seq id, const PrefixQuery& query, const kvc_pref
   const auto tokens = static_cast<int64_t>(query.key.tokens.size());
   const int64_t known = jobs != nullptr && core_.prefixes ? core_.prefixes->match(query.key, tokens).known : 0;
   KVC_TRY(core_.prefixes->publish(id, query.key, terms, &published));
-  if (jobs != nullptr) jobs->queue_published(keyed, published.known, known);
+  if (jobs != nullptr) jobs->queue_published(id, keyed, published.known, known);
   out->known_tokens = published.known;
   out->pages_added = published.added;
   out->pages_freed = published.freed;

@@ -64,34 +64,33 @@ TierPage TierJobs::page_of(const KeyedQuery& query, int32_t group, int64_t block
 
 // ---- Stores -------------------------------------------------------------------------------------------------------
 
-// Queues a page for the tiers that want it, unless it was queued before. reused: the index had the page before.
+// Queues a page for the tiers that want it and for which it was not queued before. reused: the index had the page
+// before.
 void TierJobs::queue_page(const KeyedQuery& query, int32_t group, int64_t block, int32_t number, bool reused) {
+  static_assert(TierWorker::kMaxTiers <= 8);
   uint8_t& was_handed = handed(group, number);
-  if (was_handed != 0) return;
   for (int32_t t = 0; t < num_tiers(); ++t) {
     const TierWorker::Tier& tier = worker_.tier(t);
     const bool wanted =
         tier.stores == TierWorker::Stores::kPublished || (tier.stores == TierWorker::Stores::kReused && reused);
-    if (!wanted || static_cast<int64_t>(query.tokens->size()) < tier.min_tokens) continue;
+    if ((was_handed >> t & 1) != 0 || !wanted || static_cast<int64_t>(query.tokens->size()) < tier.min_tokens) continue;
     TierPage page = page_of(query, group, block);
     page.page = number;
-    worker_.store(t, std::move(page));
-    was_handed = 1;
+    if (worker_.store(t, std::move(page))) was_handed = static_cast<uint8_t>(was_handed | 1 << t);
   }
 }
 
-void TierJobs::queue_published(const KeyedQuery& query, int64_t published, int64_t known) {
+void TierJobs::queue_published(uint64_t sequence, const KeyedQuery& query, int64_t published, int64_t known) {
   core_.mutex.assert_held();
+  known = std::min(known, known_before_.try_emplace(sequence, known).first->second);
   const int64_t page_size = core_.geometry.page_size;
   const PrefixIndex::Match match = core_.prefixes->match(query.key(published), published);
   const PrefixSource& source = core_.prefixes->matched();
   const int64_t blocks = match.tokens / page_size;
   for (int32_t g = 0; g < core_.num_groups(); ++g) {
-    if (core_.rules(g).holds_state() && blocks > 0 && match.tokens == blocks * page_size)
-      queue_page(query, g, blocks - 1, source.at(g, 0), match.tokens <= known);
-    if (!core_.rules(g).holds_tokens()) continue;
-    for (int64_t b = 0; b < blocks; ++b) {
-      const int32_t number = source.at(g, b);
+    const GroupRules& rules = core_.rules(g);
+    for (int64_t b = rules.holds_encoder() ? blocks : 0; b < blocks; ++b) {
+      const int32_t number = rules.holds_state() ? core_.prefixes->index().matched_state_after(g, b) : source.at(g, b);
       if (number >= 0) queue_page(query, g, b, number, (b + 1) * page_size <= known);
     }
   }
@@ -157,72 +156,126 @@ TierJobs::GroupPages TierJobs::look_up(const KeyedQuery& query, int32_t group, i
   return pages;
 }
 
-TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match& match) {
-  core_.mutex.assert_held();
-  const int64_t page_size = core_.geometry.page_size, blocks = query.num_blocks();
-  Plan plan;
-  plan.found = plan.tokens = match_whole_pages(query, match.tokens);
-  const int64_t first = plan.found / page_size;
+// Looks up the blocks from `first` on, and lowers *end to the first block that some group lacks, if the group needs all
+// blocks.
+TierJobs::Stored TierJobs::look_up_all(const KeyedQuery& query, int64_t first, int64_t* end) {
+  Stored stored{core_, first, 0, std::vector<GroupPages>(static_cast<size_t>(core_.num_groups()))};
   // Groups whose queries see all tokens need every page. So these groups are looked up first. If one of them lacks a
   // block, the lookups of the other groups end before this block.
-  int64_t end = blocks;
-  const auto num_groups = core_.num_groups();
-  std::vector<GroupPages> groups(static_cast<size_t>(num_groups));
   for (const bool all : {true, false}) {
-    for (int32_t g = 0; g < num_groups; ++g) {
+    for (int32_t g = 0; g < core_.num_groups(); ++g) {
       if (core_.rules(g).holds_encoder() || core_.rules(g).keeps_all() != all) continue;
-      GroupPages& pages = groups[static_cast<size_t>(g)] = look_up(query, g, first, end, all);
+      GroupPages& pages = stored.groups[static_cast<size_t>(g)] = look_up(query, g, first, *end, all);
       if (!all) continue;
       const auto missing = std::find_if(pages.found.begin(), pages.found.end(),
                                         [](const TierWorker::Found& f) { return f.tier < 0 && !f.pending; });
-      end = std::min(end, first + (missing - pages.found.begin()));
+      *end = std::min(*end, first + (missing - pages.found.begin()));
     }
   }
+  return stored;
+}
+
+int64_t TierJobs::Stored::first_loaded(int32_t group, int64_t end) const noexcept {
+  return std::max(first, core.rules(group).first_needed(end, core.geometry.page_size));
+}
+
+bool TierJobs::Stored::serves(int64_t end) const noexcept {
+  const int64_t page_size = core.geometry.page_size;
+  for (int32_t g = 0; g < core.num_groups(); ++g) {
+    // If attach may not find the last token, a state after it is of no use, and a window may need one more page.
+    const GroupRules& rules = core.rules(g);
+    if (end * page_size > most_tokens) {
+      if (rules.holds_state()) return false;
+      const int64_t seen = rules.holds_tokens() ? rules.first_visible(most_tokens) / page_size : end;
+      if (seen >= first && seen < first_loaded(g, end)) return false;
+    }
+    const int64_t needed = end - first_loaded(g, end);
+    if (needed > 0 && groups[static_cast<size_t>(g)].run[static_cast<size_t>(end - 1 - first)] < needed) return false;
+  }
+  return true;
+}
+
+void TierJobs::Stored::sum_bytes(int32_t num_tiers) {
+  for (GroupPages& group : groups) {
+    group.sums.assign(static_cast<size_t>(num_tiers), {0});
+    for (const TierWorker::Found& found : group.found) {
+      for (std::vector<int64_t>& sums : group.sums) sums.push_back(sums.back());
+      if (found.tier >= 0) group.sums[static_cast<size_t>(found.tier)].back() += found.bytes;
+    }
+  }
+}
+
+int64_t TierJobs::Stored::bytes(int32_t tier, int64_t end) const noexcept {
+  int64_t bytes = 0;
+  for (int32_t g = 0; g < core.num_groups(); ++g) {
+    const int64_t begin = first_loaded(g, end);
+    if (begin == end) continue;
+    const std::vector<int64_t>& sums = groups[static_cast<size_t>(g)].sums[static_cast<size_t>(tier)];
+    bytes += sums[static_cast<size_t>(end - first)] - sums[static_cast<size_t>(begin - first)];
+  }
+  return bytes;
+}
+
+// Returns the estimated time to load a prefix of `end` blocks.
+int64_t TierJobs::load_ns(const Stored& stored, int64_t end, const std::vector<TierWorker::Speed>& speeds) {
+  int64_t ns = 0;
+  for (size_t t = 0; t < speeds.size(); ++t) ns += speeds[t].load_ns(stored.bytes(static_cast<int32_t>(t), end));
+  return ns;
+}
+
+TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match& match, const Gate& gate) {
+  core_.mutex.assert_held();
+  const int64_t page_size = core_.geometry.page_size;
+  Plan plan;
+  plan.found = plan.tokens = match_whole_pages(query, match.tokens);
+  const int64_t first = plan.found / page_size;
+  int64_t end = query.num_blocks();
+  Stored stored = look_up_all(query, first, &end);
+  stored.most_tokens = gate.most_tokens;
+  const auto num_groups = core_.num_groups();
   for (int32_t g = 0; g < num_groups; ++g) {
-    const auto& found = groups[static_cast<size_t>(g)].found;
+    const auto& found = stored.groups[static_cast<size_t>(g)].found;
     for (size_t i = 0; i < found.size(); ++i) {
       if (found[i].pending) plan.searched.push_back(objects_->key_of(g, query.keys[static_cast<size_t>(first) + i]));
     }
   }
-  // The first block that a group must load for a prefix of `b` blocks.
-  const auto first_loaded = [&](int32_t g, int64_t b) {
-    return std::max(first, core_.rules(g).first_needed(b, page_size));
-  };
-  const auto serves = [&](int64_t b) {
-    for (int32_t g = 0; g < num_groups; ++g) {
-      const int64_t needed = b - first_loaded(g, b);
-      if (needed > 0 && groups[static_cast<size_t>(g)].run[static_cast<size_t>(b - 1 - first)] < needed) return false;
-    }
-    return true;
-  };
-  while (end > first && !serves(end)) --end;
+  while (end > first && !stored.serves(end)) --end;
   if (end == first) return plan;
+  stored.sum_bytes(num_tiers());
+  std::vector<TierWorker::Speed> speeds;
+  for (int32_t t = 0; t < num_tiers(); ++t) speeds.push_back(worker_.speed(t));
+  // Of all prefixes that can be loaded, this one saves most time. The loop leaves `end` as it is if no load saves time.
+  double most_saved = 0;
+  for (int64_t b = gate.token_ns > 0 ? end : first; b > first; --b) {
+    const int64_t gain = std::min(b * page_size, gate.most_tokens) - match.tokens;
+    const auto saved = static_cast<double>(gain) * static_cast<double>(gate.token_ns) -
+                       static_cast<double>(load_ns(stored, b, speeds));
+    if (saved <= most_saved || !stored.serves(b)) continue;
+    most_saved = saved;
+    end = b;
+  }
   plan.tokens = end * page_size;
-  std::vector<int64_t> bytes(static_cast<size_t>(num_tiers()));
+  plan.ns = load_ns(stored, end, speeds);
   // The pages are ordered by block, so that a load that ends early has read a prefix.
   for (int64_t b = first; b < end; ++b) {
     for (int32_t g = 0; g < num_groups; ++g) {
-      if (b < first_loaded(g, end)) continue;
-      const TierWorker::Found& found = groups[static_cast<size_t>(g)].found[static_cast<size_t>(b - first)];
-      plan.pages.push_back({page_of(query, g, b), found});
-      bytes[static_cast<size_t>(found.tier)] += found.bytes;
+      if (b < stored.first_loaded(g, end)) continue;
+      plan.pages.push_back(
+          {page_of(query, g, b), stored.groups[static_cast<size_t>(g)].found[static_cast<size_t>(b - first)]});
     }
-  }
-  for (int32_t t = 0; t < num_tiers(); ++t) {
-    if (bytes[static_cast<size_t>(t)] > 0) plan.ns += worker_.load_ns(t, bytes[static_cast<size_t>(t)]);
   }
   return plan;
 }
 
-bool TierJobs::worth_loading(const Request& request, const PrefixIndex::Match& match, const Plan& plan) noexcept {
-  const int64_t gain = std::min(plan.tokens, request.most_tokens) - match.tokens;
-  return gain > 0 && (request.token_ns == 0 || plan.ns / request.token_ns < gain);
+bool TierJobs::worth_loading(const Gate& gate, const PrefixIndex::Match& match, const Plan& plan) noexcept {
+  const int64_t gain = std::min(plan.tokens, gate.most_tokens) - match.tokens;
+  return gain > 0 && (gate.token_ns == 0 || plan.ns / gate.token_ns < gain);
 }
 
 Status TierJobs::start(Request request, const PrefixIndex::Match& match, Plan plan, uint64_t* job) {
   core_.mutex.assert_held();
   *job = 0;
-  if (plan.searched.empty() && !worth_loading(request, match, plan)) return Status();
+  if (plan.searched.empty() && !worth_loading(request.gate, match, plan)) return Status();
   Job& made = jobs_[last_job_ + 1];
   made.request = std::move(request);
   made.searching = !plan.searched.empty();
@@ -270,10 +323,10 @@ Status TierJobs::poll(uint64_t id, bool* done, int64_t* tokens) {
   if (!loaded.done) return Status();
   if (found->second.searching && !found->second.cancelled) {
     const Request& request = found->second.request;
-    const PrefixIndex::Match match = core_.prefixes->match(request.query.key(), request.most_tokens);
-    Plan now = plan(request.query, match);
+    const PrefixIndex::Match match = core_.prefixes->match(request.query.key(), request.gate.most_tokens);
+    Plan now = plan(request.query, match, request.gate);
     // If there is no room for the pages, the job ends without a load.
-    *done = !worth_loading(request, match, now) || !begin_load(&found->second, std::move(now)).ok();
+    *done = !worth_loading(request.gate, match, now) || !begin_load(&found->second, std::move(now)).ok();
     if (!*done) return Status();
   }
   const Job job = std::move(found->second);
@@ -313,20 +366,20 @@ Status TierJobs::cancel(uint64_t id) {
   return Status();
 }
 
-bool TierJobs::write_page(const TierPage& page, std::span<const uint8_t> object) {
+TierWorker::Owner::Written TierJobs::write_page(const TierPage& page, std::span<const uint8_t> object) {
   try {
-    if (!objects_->check(page, object).ok()) return false;
+    if (!objects_->check(page, object).ok()) return Written::kOtherObject;
     {
       // Only this load uses the page now, but reads of its earlier contents may be in flight. So the write is ordered
       // after these reads.
       MutexLock lock(core_.mutex);
-      if (!core_.order.enter(stream_.get()).ok()) return false;
+      if (!core_.order.enter(stream_.get()).ok()) return Written::kFailed;
     }
     const bool written = objects_->write(page, stream_.get()).ok();
     MutexLock lock(core_.mutex);
-    return core_.order.leave(stream_.get()).ok() && written;
+    return core_.order.leave(stream_.get()).ok() && written ? Written::kYes : Written::kFailed;
   } catch (const std::bad_alloc&) {
-    return false;
+    return Written::kFailed;
   }
 }
 

@@ -4,7 +4,7 @@
 // Thread safety: the caller of a method marked "locked" must hold the cache's lock. Any thread may call the other
 // methods. Ownership: owns the tiers. It is destroyed before the rest of the cache, because its thread uses the pools.
 // Invariants
-//   1. If handed(group, page) is 1, the index has the page, and the page was queued for a tier.
+//   1. If bit t of handed(group, page) is set, the index has the page, and the page was queued for tier t.
 //   2. The job of a load has its own busy sequence, whose id no caller has. While the job still searches tiers, it has
 //      no sequence.
 #pragma once
@@ -45,17 +45,22 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   // Copies the tokens of a query, and computes the keys of its whole pages.
   KeyedQuery keyed(const PrefixQuery& query) const;
 
-  // Locked. Queues pages to be stored in tiers: the pages that the index has for the first `published` tokens. The
-  // index had the first `known` of these tokens before the publish.
-  void queue_published(const KeyedQuery& query, int64_t published, int64_t known);
-  // Locked. Plans the load that makes the longest prefix attachable. `match` is the present match of the query.
-  Plan plan(const KeyedQuery& query, const PrefixIndex::Match& match);
+  // Locked. Queues pages to be stored in tiers: the pages that the index has for the first `published` tokens of the
+  // sequence. The index had the first `known` of these tokens before the publish.
+  void queue_published(uint64_t sequence, const KeyedQuery& query, int64_t published, int64_t known);
+  // When a load saves time.
+  struct Gate {
+    int64_t token_ns = 0;     // time to compute a token; 0 = load as much as possible
+    int64_t most_tokens = 0;  // the largest number of tokens that match and attach may find
+  };
+  // Locked. Plans the load that makes the longest prefix attachable or, if computing some of its tokens is faster, the
+  // load that saves most time. `match` is the present match of the query.
+  Plan plan(const KeyedQuery& query, const PrefixIndex::Match& match, const Gate& gate);
   // What a job must load.
   struct Request {
     KeyedQuery query;
     PrefixIndex::Terms terms;
-    int64_t most_tokens = 0;  // the largest number of tokens that match and attach may find
-    int64_t token_ns = 0;     // as in kvc_prefix_load_options
+    Gate gate;
   };
   // Locked. Starts the load of a plan. If tiers still search for keys, starts a job that waits for them and then makes
   // a new plan. Sets *job to 0 if there is nothing to load, or if computing the tokens is faster.
@@ -68,7 +73,8 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   // Locked. Start a job that moves the pages of a sequence to tiers, or back to the pools. (tier_suspends.cc)
   Status suspend(uint64_t sequence, uint64_t* job);
   Status resume(uint64_t sequence, uint64_t* job);
-  // Locked. Call it when a sequence was removed. If the sequence was suspended, removes its objects from tiers.
+  // Locked. Call it when a sequence was removed. Forgets its publishes. If it was suspended, removes its objects from
+  // tiers.
   // forget_all does this for all sequences.
   void forget(uint64_t sequence) noexcept;
   void forget_all() noexcept;
@@ -81,7 +87,7 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
 
   // The worker's thread calls read_page and write_page. A child of fork() calls in_child.
   bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) override;
-  bool write_page(const TierPage& page, std::span<const uint8_t> object) override;
+  Written write_page(const TierPage& page, std::span<const uint8_t> object) override;
   void in_child() noexcept override;
   // Locked. The index calls this method.
   void released(int32_t group, int32_t page) noexcept override;
@@ -103,6 +109,23 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
     // [blocks]: how many consecutive blocks, up to and including this one, have their pages in tiers; 0 if no tier has
     // the page of this block
     std::vector<int64_t> run;
+    std::vector<std::vector<int64_t>> sums;  // [tiers, blocks + 1]: bytes in a tier of all blocks before this one
+  };
+  // What a lookup has found for all groups, from block `first` on.
+  struct Stored {
+    const CacheCore& core;
+    int64_t first = 0;
+    int64_t most_tokens = 0;  // as in Gate
+    std::vector<GroupPages> groups;
+
+    // The first block that a group must load for a prefix of `end` blocks.
+    int64_t first_loaded(int32_t group, int64_t end) const noexcept;
+    // Whether the tiers have all that a prefix of `end` blocks needs, and attach then finds at least the blocks before
+    // the last one.
+    bool serves(int64_t end) const noexcept;
+    void sum_bytes(int32_t num_tiers);
+    // The bytes in a tier of all that a prefix of `end` blocks needs. Call sum_bytes before.
+    int64_t bytes(int32_t tier, int64_t end) const noexcept;
   };
 
   explicit TierJobs(CacheCore* core) : core_(*core), worker_(this) {}
@@ -116,8 +139,10 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   std::vector<int64_t> held_tokens(int32_t slot) const KVC_REQUIRES(core_.mutex);
   static Status make_suspend_key(PageKey* key);
   void remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept;
-  static bool worth_loading(const Request& request, const PrefixIndex::Match& match, const Plan& plan) noexcept;
+  static bool worth_loading(const Gate& gate, const PrefixIndex::Match& match, const Plan& plan) noexcept;
   int64_t match_whole_pages(const KeyedQuery& query, int64_t tokens) KVC_REQUIRES(core_.mutex);
+  static int64_t load_ns(const Stored& stored, int64_t end, const std::vector<TierWorker::Speed>& speeds);
+  Stored look_up_all(const KeyedQuery& query, int64_t first, int64_t* end);
   GroupPages look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end, bool until_miss);
   uint8_t& handed(int32_t group, int32_t page) noexcept KVC_REQUIRES(core_.mutex) {
     return handed_[static_cast<size_t>(group)][page];
@@ -126,9 +151,11 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   CacheCore& core_;
   DeviceStream stream_;  // used by the worker's thread
   std::unique_ptr<PageObjects> objects_;
-  // [groups], [pages]: 1 = queued for a tier
+  // [groups], [pages]: a bit for each tier for which the page was queued
   std::vector<LazyArray<uint8_t>> handed_ KVC_GUARDED_BY(core_.mutex);
   std::map<uint64_t, Job> jobs_ KVC_GUARDED_BY(core_.mutex);
+  // By sequence: how many of its tokens the index had before its first publish. Other requests have published these.
+  std::map<uint64_t, int64_t> known_before_ KVC_GUARDED_BY(core_.mutex);
   // By sequence: its pages, and the places of their objects.
   std::map<uint64_t, std::vector<TierWorker::LoadPage>> suspended_ KVC_GUARDED_BY(core_.mutex);
   PageKey suspend_key_ = {};  // random bytes in the page keys of these objects; constant after `create`

@@ -143,6 +143,7 @@ Status TierJobs::finish_resume(const Job& job, const TierWorker::Loaded& loaded,
 
 void TierJobs::forget(uint64_t sequence) noexcept {
   core_.mutex.assert_held();
+  known_before_.erase(sequence);
   const auto found = suspended_.find(sequence);
   if (found == suspended_.end()) return;
   for (const auto& [id, job] : jobs_) {
@@ -163,6 +164,7 @@ void TierJobs::forget_all() noexcept {
   core_.mutex.assert_held();
   for (auto& [sequence, pages] : suspended_) remove_objects(std::move(pages));
   suspended_.clear();
+  known_before_.clear();
 }
 
 // If there is no memory for the removal, the objects stay in the tiers. This is harmless, because their keys are never

@@ -26,6 +26,9 @@ constexpr double kSmallestNumber = 1e-30;  // least softmax scale or RoPE base: 
 constexpr double kLargestNumber = 1e30;
 constexpr double kSmallestScale = 1e-20f;  // least scale of float8 and float4: products stay finite and normal
 constexpr double kLargestScale = 1e20f;
+// The default size of a prefix index without groups that hold tokens: pages for each checkpoint, and the largest number
+// of checkpoints that counts.
+constexpr int64_t kPagesOfCheckpoint = 1024, kMostCheckpoints = 16384;
 constexpr int64_t kMaxSnapshots = 32;  // largest number of exports that run at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
@@ -329,6 +332,15 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
   return Status();
 }
 
+// The number of blocks of a prefix index whose config does not set this number.
+int64_t default_blocks(const Geometry& geometry) {
+  int64_t blocks = 0;
+  for (const auto& group : geometry.store.groups) {
+    if (group.rules.holds_tokens()) blocks = std::max(blocks, group.num_pages);
+  }
+  return blocks > 0 ? blocks : std::min(geometry.prefixes.max_checkpoints, kMostCheckpoints) * kPagesOfCheckpoint;
+}
+
 // The number of pages of a group whose config does not set this number. Groups whose queries see all tokens get
 // `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
@@ -461,12 +473,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
     }
   }
   KVC_TRY(make_capacity(in, geometry));
-  if (geometry->store.indexed && config.prefix_pages == 0) {
-    for (const auto& group : geometry->store.groups) {
-      if (!group.rules.holds_tokens()) continue;
-      geometry->prefixes.max_blocks = std::max(geometry->prefixes.max_blocks, group.num_pages);
-    }
-  }
+  if (geometry->store.indexed && config.prefix_pages == 0) geometry->prefixes.max_blocks = default_blocks(*geometry);
   if (geometry->tables_only) {  // the caller rotates
     geometry->rope_classes.clear();
     for (LayerGeometry& layer : geometry->layers) layer.layer.rope_class = -1;

@@ -35,10 +35,10 @@ bool PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
   return true;
 }
 
-// Removes blocks without a page from the end of a leaf. If no block is left, does the same for the parent, if the
+// Removes blocks that need not stay from the end of a leaf. If no block is left, does the same for the parent, if the
 // parent is a leaf now.
 void PrefixIndex::prune(int32_t run, PrefixPages& pages) noexcept {
-  while (run > TokenRuns::kRoot && run != growing_ && runs_.is_leaf(run) && !has_pages(runs_.last_block(run))) {
+  while (run > TokenRuns::kRoot && run != growing_ && runs_.is_leaf(run) && !stays(runs_.last_block(run))) {
     const int32_t parent = runs_.parent(run);
     if (remove_last(run, pages)) run = parent;
   }
@@ -57,13 +57,20 @@ bool PrefixIndex::trim(int32_t run, PrefixPages& pages) noexcept {
   return true;
 }
 
-// Drops checkpoints whose page in the group is idle, the least recently used first, until the index holds `until` pages
-// of the group.
+// Drops checkpoints whose page in the group is idle, until the index holds `until` pages of the group. Lower levels
+// come first, and within a level the least recently used checkpoints. Each round finds the level of the next round.
 void PrefixIndex::evict_states(int32_t group, int64_t until, PrefixPages& pages) noexcept {
-  for (int32_t c = checkpoint_list_.oldest; c >= 0 && held_pages(group) > until;) {
-    const int32_t newer = checkpoints_[c].newer;
-    if (pages.idle(group, state_page(c, group))) drop_checkpoint(c, pages);
-    c = newer;
+  for (int32_t level = 0, next_level = 0; held_pages(group) > until && level < kLevels; level = next_level) {
+    next_level = kLevels;
+    for (int32_t c = checkpoint_list_.oldest; c >= 0 && held_pages(group) > until;) {
+      const int32_t newer = checkpoints_[c].newer, own = level_of(checkpoints_[c].terms);
+      if (own > level) {
+        next_level = std::min(next_level, own);
+      } else if (pages.idle(group, state_page(c, group))) {
+        evict_checkpoint(c, pages);
+      }
+      c = newer;
+    }
   }
 }
 
@@ -106,7 +113,7 @@ int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) no
 
 void PrefixIndex::clear(PrefixPages& pages) noexcept {
   const bool was_told = std::exchange(is_told_, false);
-  while (checkpoint_list_.oldest >= 0) drop_checkpoint(checkpoint_list_.oldest, pages);
+  while (checkpoint_list_.oldest >= 0) evict_checkpoint(checkpoint_list_.oldest, pages);
   for (int32_t group = 0; group < num_groups(); ++group) {
     for_each_oldest(group, [&](int32_t run) {
       for (int32_t b = runs_.first_block(run); b >= 0; b = runs_.next_block(b)) drop_page(run, b, group, pages);
@@ -119,6 +126,11 @@ void PrefixIndex::clear(PrefixPages& pages) noexcept {
 }
 
 bool PrefixIndex::make_block(PrefixPages& pages) noexcept {
+  while (token_groups_.empty() && runs_.free_blocks() == 0) {
+    const int32_t checkpoint = next_evicted(pages);
+    if (checkpoint < 0) return false;
+    evict_checkpoint(checkpoint, pages);
+  }
   for (int32_t level = 0; runs_.free_blocks() == 0 && level < kLevels; ++level) {
     if (!may_have_level(level)) continue;
     for (int32_t g = 0; runs_.free_blocks() == 0 && g < num_groups(); ++g) {

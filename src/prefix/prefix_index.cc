@@ -129,6 +129,9 @@ int32_t PrefixIndex::split(int32_t run, int32_t k) noexcept {
     link_after(upper, run, g);
     if ((link(run, g).pages -= count) == 0) unlink(run, g);
   }
+  for (int32_t b = has_states() ? runs_.first_block(upper) : -1; b >= 0; b = runs_.next_block(b)) {
+    for (int32_t c = first_checkpoint(b) - 1; c >= 0; c = checkpoints_[c].next) checkpoints_[c].run = upper;
+  }
   return upper;
 }
 
@@ -187,6 +190,10 @@ PrefixIndex::Match PrefixIndex::match(const TokenRuns::Key& key, int64_t most) {
   Match match;
   match.known = runs_.walk(key, &matched_blocks_, &matched_runs_);
   match.tokens = std::min(match.known, most);
+  if (token_groups_.empty()) {  // the blocks lack the tail of a checkpoint, which find_checkpoint compares
+    const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
+    match.tokens = std::min({most, length, match.known / size * size + size - 1});
+  }
   matched_checkpoint_ = -1;
   for (bool again = true; again;) {
     again = false;
@@ -201,7 +208,10 @@ PrefixIndex::Match PrefixIndex::match(const TokenRuns::Key& key, int64_t most) {
       again = true;
     }
   }
-  matched_blocks_.resize(static_cast<size_t>(ceil_div(match.tokens, runs_.page_size())));
+  match.known = std::max(match.known, match.tokens);
+  if (match.tokens == std::min(match.known, most)) match.limited_by = -1;
+  const auto blocks = static_cast<size_t>(ceil_div(match.tokens, runs_.page_size()));
+  matched_blocks_.resize(std::min(matched_blocks_.size(), blocks));
   while (!matched_runs_.empty() &&
          runs_.begin_block(matched_runs_.back()) >= static_cast<int64_t>(matched_blocks_.size())) {
     matched_runs_.pop_back();
@@ -306,9 +316,34 @@ int32_t PrefixIndex::extend(int32_t run, const TokenRuns::Key& key, int64_t inde
   return run;
 }
 
-int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
+// Adds the blocks of the key from block *index on, after the matched path, until the index has no room. Sets *index to
+// the number of the first block that was not added. Returns the run of the block before it.
+int32_t PrefixIndex::add_blocks(const TokenRuns::Key& key, int64_t* index, PublishedPages& sequence, PrefixPages& pages,
+                                const Terms& terms) noexcept {
+  int32_t run = branch_point(*index);
+  for (; *index * runs_.page_size() < static_cast<int64_t>(key.tokens.size()); ++*index) {
+    growing_ = run;
+    const bool has_room = make_block(pages);
+    growing_ = -1;
+    if (!has_room) break;
+    run = extend(run, key, *index, terms);
+    const int32_t block = runs_.last_block(run);
+    if (keys_ && is_whole(run, block)) keys_->assign(block);
+    adopt(run, block, *index, sequence, pages);
+    matched_blocks_.resize(static_cast<size_t>(*index));
+    matched_blocks_.push_back(block);
+  }
+  return run;
+}
+
+int64_t PrefixIndex::publish(const TokenRuns::Key& all_tokens, PublishedPages& sequence, PrefixPages& pages,
                              const Terms& terms) {
-  const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
+  TokenRuns::Key key = all_tokens;
+  const int64_t size = runs_.page_size();
+  if (token_groups_.empty()) {  // every block is whole
+    key.tokens = key.tokens.first(key.tokens.size() - key.tokens.size() % static_cast<size_t>(size));
+  }
+  const auto length = static_cast<int64_t>(key.tokens.size());
   const auto most_blocks = static_cast<size_t>(std::min(ceil_div(length, size), runs_.max_blocks()));
   // These three statements may throw. After them, nothing can fail.
   matched_blocks_.reserve(most_blocks);
@@ -317,7 +352,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   const int64_t known = runs_.walk(key, &matched_blocks_, &matched_runs_);
   read_own(sequence, most_blocks);
   int64_t index = known / size;
-  int32_t run = adopt_known(index, sequence, pages), block = -1;
+  int32_t run = adopt_known(index, sequence, pages);
   if (keys_) keys_->start(key, index, index > 0 ? matched_blocks_[static_cast<size_t>(index - 1)] : -1);
   if (known % size != 0) {  // a block of the index begins with the same tokens as the sequence's next block
     const int32_t partial = matched_blocks_[static_cast<size_t>(index)];
@@ -325,121 +360,34 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
     const int64_t same = known % size, count = partial == runs_.last_block(last) ? runs_.last_tokens(last) : size;
     const bool all = known == length;
     if (all || same == count) {
-      run = matched_runs_.back();
-      block = partial;
+      run = last;
       if (!all) {  // the sequence's block is longer, and replaces the block of the index
-        for (const int32_t g : token_groups_) drop_page(run, block, g, pages);
+        for (const int32_t g : token_groups_) drop_page(run, partial, g, pages);
         runs_.grow_last(run, runs_.tokens_of(key, index), key.context);
-        if (keys_ && is_whole(run, block)) keys_->assign(block);
+        if (keys_ && is_whole(run, partial)) keys_->assign(partial);
       }
-      if (same == count || !all) adopt(run, block, index, sequence, pages);
+      if (same == count || !all) adopt(run, partial, index, sequence, pages);
       ++index;
     }
   }
-  if (index * size < length) {
-    run = branch_point(index);
-    for (; index * size < length; ++index) {
-      growing_ = run;
-      const bool has_room = make_block(pages);
-      growing_ = -1;
-      if (!has_room) break;
-      run = extend(run, key, index, terms);
-      block = runs_.last_block(run);
-      if (keys_ && is_whole(run, block)) keys_->assign(block);
-      adopt(run, block, index, sequence, pages);
-      matched_blocks_.resize(static_cast<size_t>(index));
-      matched_blocks_.push_back(block);
-    }
-  }
+  if (index * size < length) run = add_blocks(key, &index, sequence, pages, terms);
   int64_t published = std::min(length, index * size);
   merge_path(run, index, terms);
   touch_path(run, false);
+  const auto keeps_state = [&] {
+    return has_states() && published == length && !all_tokens.tokens.empty() &&
+           publish_state(all_tokens, run, sequence, pages, terms);
+  };
+  if (token_groups_.empty() && keeps_state()) return static_cast<int64_t>(all_tokens.tokens.size());
   // If neither the index nor the sequence had pages for the last blocks, prune removes these blocks.
-  const bool stays = run == TokenRuns::kRoot || has_pages(runs_.last_block(run));
+  const bool whole = run == TokenRuns::kRoot || stays(runs_.last_block(run));
   prune(run, pages);
-  if (!stays) published = runs_.walk(key, &matched_blocks_, &matched_runs_);
-  if (has_states() && published == length && length > 0) publish_state(key, sequence, pages, terms.session);
+  if (!whole) {
+    published = runs_.walk(key, &matched_blocks_, &matched_runs_);
+    run = matched_runs_.empty() ? TokenRuns::kRoot : matched_runs_.back();
+  }
+  if (!token_groups_.empty()) keeps_state();
   return published;
-}
-
-// ---- Checkpoints --------------------------------------------------------------------------------------------------
-
-void PrefixIndex::unlink_checkpoint(int32_t checkpoint) noexcept {
-  const Checkpoint& c = checkpoints_[checkpoint];
-  (c.older >= 0 ? checkpoints_[c.older].newer : checkpoint_list_.oldest) = c.newer;
-  (c.newer >= 0 ? checkpoints_[c.newer].older : checkpoint_list_.newest) = c.older;
-}
-
-void PrefixIndex::use_checkpoint(int32_t checkpoint) noexcept {
-  if (checkpoint == checkpoint_list_.newest) return;
-  unlink_checkpoint(checkpoint);
-  checkpoints_[checkpoint].older = checkpoint_list_.newest;
-  checkpoints_[checkpoint].newer = -1;
-  checkpoints_[checkpoint_list_.newest].newer = checkpoint;
-  checkpoint_list_.newest = checkpoint;
-}
-
-void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept {
-  Checkpoint& c = checkpoints_[checkpoint];
-  if (is_told_) tell_state_removed(checkpoint);
-  for (const int32_t g : state_groups_) {
-    pages.release(g, state_page(checkpoint, g));
-    --held_[static_cast<size_t>(g)];
-  }
-  int32_t* first = &first_checkpoint(c.block);
-  if (*first == checkpoint + 1) {
-    *first = c.next + 1;
-  } else {
-    int32_t before = *first - 1;
-    while (checkpoints_[before].next != checkpoint) before = checkpoints_[before].next;
-    checkpoints_[before].next = c.next;
-  }
-  unlink_checkpoint(checkpoint);
-  PrefixContext::release(std::exchange(c.context, nullptr));
-  c.next = free_checkpoint_;
-  free_checkpoint_ = checkpoint;
-}
-
-// Makes a checkpoint of the state after the key's last token, unless the index has a checkpoint at this position. The
-// index must have all tokens of the key, and matched_blocks_ must be their blocks.
-void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
-                                uint64_t session) noexcept {
-  const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
-  int64_t at = 0;
-  if (const int32_t known = find_checkpoint(key, length, &at); known >= 0 && at == length) return use_checkpoint(known);
-  for (const int32_t g : state_groups_) {
-    if (const int32_t own = sequence.at(g, 0); own < 0 || pages.held(g, own)) return;
-  }
-  int32_t checkpoint = free_checkpoint_;
-  if (checkpoint < 0 && fresh_checkpoint_ == checkpoints_.size()) {
-    if (checkpoint_list_.oldest < 0) return;
-    drop_checkpoint(checkpoint_list_.oldest, pages);
-    checkpoint = free_checkpoint_;
-  }
-  if (checkpoint >= 0) {
-    free_checkpoint_ = checkpoints_[checkpoint].next;
-  } else {
-    checkpoint = fresh_checkpoint_++;
-  }
-  const int64_t blocks = length / size;
-  Checkpoint& c = checkpoints_[checkpoint];
-  c.block = blocks == 0 ? static_cast<int32_t>(runs_.max_blocks()) : matched_blocks_[static_cast<size_t>(blocks - 1)];
-  c.tail = static_cast<int32_t>(length % size);
-  c.salt = c.tail > 0 ? runs_.salt_of(key, blocks) : 0;
-  c.context = PrefixContext::hold(key.context);
-  std::copy(key.tokens.end() - c.tail, key.tokens.end(), tails_.data() + checkpoint * size);
-  c.next = first_checkpoint(c.block) - 1;
-  first_checkpoint(c.block) = checkpoint + 1;
-  c.older = checkpoint_list_.newest;
-  c.newer = -1;
-  (c.older >= 0 ? checkpoints_[c.older].newer : checkpoint_list_.oldest) = checkpoint;
-  checkpoint_list_.newest = checkpoint;
-  for (const int32_t g : state_groups_) {
-    state_page(checkpoint, g) = sequence.at(g, 0);
-    pages.hold(g, sequence.at(g, 0));
-    ++held_[static_cast<size_t>(g)];
-  }
-  if (is_told_) tell_state_stored(checkpoint, blocks - 1, key, session);
 }
 
 bool PrefixIndex::is_valid() const {
@@ -453,13 +401,17 @@ bool PrefixIndex::is_valid() const {
       held[static_cast<size_t>(g)] += count;
     }
     const int32_t parent = runs_.parent(run);
-    valid = valid && (!runs_.is_leaf(run) || has_pages(runs_.last_block(run))) &&
+    valid = valid && (!runs_.is_leaf(run) || stays(runs_.last_block(run))) &&
             (parent == TokenRuns::kRoot ||
              (uses_[parent].at >= uses_[run].at && uses_[parent].number >= uses_[run].number));
   });
   int64_t kept = 0;
   for (int32_t c = checkpoint_list_.oldest, older = -1; c >= 0; older = c, c = checkpoints_[c].newer, ++kept) {
-    valid = valid && checkpoints_[c].older == older;
+    const Checkpoint& checkpoint = checkpoints_[c];
+    int32_t block = checkpoint.run == TokenRuns::kRoot ? -1 : runs_.first_block(checkpoint.run);
+    while (block >= 0 && block != checkpoint.block) block = runs_.next_block(block);
+    valid = valid && checkpoint.older == older &&
+            (checkpoint.run == TokenRuns::kRoot ? checkpoint.block == runs_.max_blocks() : block >= 0);
   }
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (rules_[static_cast<size_t>(g)].holds_state()) {

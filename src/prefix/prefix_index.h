@@ -18,10 +18,12 @@
 //   2. A run is in a list of a group if and only if a block of it has a page in that group. A group has one list for
 //      each number of uses, ordered by last use. A parent has at least as many uses as its child, and its last use is
 //      not earlier.
-//   3. A leaf's last block has a page in some group.
+//   3. A leaf's last block has a page in some group. If no group holds tokens, it has a checkpoint instead, and every
+//      block is whole.
 //   4. A checkpoint keeps a state: it has a page in every state group. It belongs to the last whole block that ends at
 //      or before its position, and stores the tokens between the end of this block and its position. It cannot belong
-//      to a partial block, because several blocks may begin with the same tokens.
+//      to a partial block, because several blocks may begin with the same tokens. It has the terms of the publishes
+//      that ended at its position.
 //   5. With a fingerprint, each whole block has a page key, even if the block has no pages. Without a fingerprint, no
 //      keys are computed.
 //   6. If only one session published a run, the run and all runs below it have the number of that session.
@@ -47,10 +49,11 @@ namespace kvc {
 class PrefixPages {
  public:
   virtual ~PrefixPages() = default;
-  virtual void hold(int32_t group, int32_t page) noexcept = 0;        // takes a reference
-  virtual void release(int32_t group, int32_t page) noexcept = 0;     // drops the reference
-  virtual bool idle(int32_t group, int32_t page) const noexcept = 0;  // whether the index has the only reference
-  virtual bool held(int32_t group, int32_t page) const noexcept = 0;  // whether the index has a reference
+  virtual void hold(int32_t group, int32_t page) noexcept = 0;          // takes a reference
+  virtual void release(int32_t group, int32_t page) noexcept = 0;       // drops the reference
+  virtual bool idle(int32_t group, int32_t page) const noexcept = 0;    // whether the index has the only reference
+  virtual bool held(int32_t group, int32_t page) const noexcept = 0;    // whether the index has a reference
+  virtual bool pinned(int32_t group, int32_t page) const noexcept = 0;  // of a page with a state: whether a pin has it
 };
 
 // The pages of a sequence that is being published.
@@ -117,6 +120,8 @@ class PrefixIndex {
   void read_matched(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept;
   // Returns the page of a state group's state after the matched tokens. The match must not be empty.
   int32_t matched_state(int32_t group) const noexcept { return state_page(matched_checkpoint_, group); }
+  // Returns the page of a state group's state after the whole block `index` of the last match; -1 if there is none.
+  int32_t matched_state_after(int32_t group, int64_t index) const noexcept;
   // Returns the key of the whole page `index` of the last match. Requires keep_keys.
   const PageKey& matched_key(int64_t index) const noexcept {
     return keys_->of(matched_blocks_[static_cast<size_t>(index)]);
@@ -190,11 +195,13 @@ class PrefixIndex {
   static constexpr int32_t kMostUses = 3;
   static constexpr int64_t kAgeUnit = 16;
   struct Checkpoint {
-    int32_t block;                 // id of the whole block to which it belongs; max_blocks if there is none
-    int32_t next;                  // the next checkpoint of the same block; -1: none
-    int32_t older, newer;          // in the list that is ordered by last use
-    int32_t tail;                  // number of tokens between the block's end and its position, less than page_size
-    uint64_t salt;                 // the salt of these tokens; 0 without a tail
+    int32_t block;         // id of the whole block to which it belongs; max_blocks if there is none
+    int32_t run;           // the run of this block; kRoot if there is none
+    int32_t next;          // the next checkpoint of the same block; -1: none
+    int32_t older, newer;  // in the list that is ordered by last use
+    int32_t tail;          // number of tokens between the block's end and its position, less than page_size
+    uint64_t salt;         // the salt of these tokens; 0 without a tail
+    Terms terms;
     const PrefixContext* context;  // owned: of its tokens; null if the checkpoint is free
   };
 
@@ -218,6 +225,10 @@ class PrefixIndex {
   void for_each_oldest(int32_t group, Visit visit);
 
   bool has_pages(int32_t block) const noexcept;
+  // Whether the last block of a leaf stays in the index (invariant 3).
+  bool stays(int32_t block) const noexcept {
+    return has_pages(block) || (token_groups_.empty() && checkpoints_of_[block] != 0);
+  }
   int64_t servable(int32_t group, int64_t position) const noexcept;
   bool has_tail(int32_t checkpoint, const TokenRuns::Key& key, int64_t blocks) const noexcept;
   int32_t find_checkpoint(const TokenRuns::Key& key, int64_t position, int64_t* at) const noexcept;
@@ -231,17 +242,19 @@ class PrefixIndex {
   void unlink_checkpoint(int32_t checkpoint) noexcept;
   void use_checkpoint(int32_t checkpoint) noexcept;
   void drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept;
+  void evict_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept;
+  int32_t next_evicted(const PrefixPages& pages) const noexcept;
   void drop_tails(int64_t block, const TokenRuns::Key& key, int64_t begin, PrefixPages& pages) noexcept;
-  void publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
-                     uint64_t session) noexcept;
+  bool publish_state(const TokenRuns::Key& key, int32_t run, PublishedPages& sequence, PrefixPages& pages,
+                     const Terms& terms) noexcept;
   bool remove_last(int32_t run, PrefixPages& pages) noexcept;
   void remove_from(int32_t run, int64_t index, PrefixPages& pages) noexcept;
   // Lower levels are evicted first. Level 0 has the expired runs, and level 1 + p has the runs of priority p.
   static constexpr int32_t kLevels = kMaxPriority + 2;
-  int32_t level_of(int32_t run) const noexcept {
-    const Terms& terms = terms_[run];
+  int32_t level_of(const Terms& terms) const noexcept {
     return terms.expires != 0 && terms.expires <= now_ ? 0 : 1 + terms.priority;
   }
+  int32_t level_of(int32_t run) const noexcept { return level_of(terms_[run]); }
   bool may_have_level(int32_t level) const noexcept {
     return level == 0 ? num_expiring_ > 0 : num_at_[static_cast<size_t>(level - 1)] > 0;
   }
@@ -266,6 +279,8 @@ class PrefixIndex {
   int32_t branch_point(int64_t whole_blocks) noexcept;
   bool make_block(PrefixPages& pages) noexcept;
   int32_t extend(int32_t run, const TokenRuns::Key& key, int64_t index, const Terms& terms) noexcept;
+  int32_t add_blocks(const TokenRuns::Key& key, int64_t* index, PublishedPages& sequence, PrefixPages& pages,
+                     const Terms& terms) noexcept;
   bool trim(int32_t run, PrefixPages& pages) noexcept;
   void prune(int32_t run, PrefixPages& pages) noexcept;
   bool is_whole(int32_t run, int32_t block) const noexcept;
@@ -273,7 +288,7 @@ class PrefixIndex {
                   int32_t page) const noexcept;
   void tell_stored(int32_t run, int32_t block, int64_t index, int32_t group, int32_t page) noexcept;
   void tell_removed(int32_t run, int32_t block, int32_t group) noexcept;
-  void tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key, uint64_t session) noexcept;
+  void tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key) noexcept;
   void tell_state_removed(int32_t checkpoint) noexcept;
   void tell_cleared() noexcept;
   bool keys_are_valid() const;
@@ -326,7 +341,11 @@ void PrefixIndex::for_each_named(Visit visit) const {
       }
       for (int32_t c = has_states() ? checkpoints_of_[b] - 1 : -1; c >= 0; c = checkpoints_[c].next) {
         if (checkpoints_[c].tail > 0) continue;
-        for (const int32_t g : state_groups_) visit(named(run, b, index, before, g, state_page(c, g)));
+        for (const int32_t g : state_groups_) {
+          NamedPage name = named(run, b, index, before, g, state_page(c, g));
+          name.session = checkpoints_[c].terms.session;
+          visit(name);
+        }
       }
     }
   });

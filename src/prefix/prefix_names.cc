@@ -46,8 +46,7 @@ void PrefixIndex::tell_removed(int32_t run, int32_t block, int32_t group) noexce
 
 // Reports a checkpoint whose position is the end of a whole block. Does nothing for another checkpoint, because it has
 // no key. The block is number `index` of matched_blocks_.
-void PrefixIndex::tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key,
-                                    uint64_t session) noexcept {
+void PrefixIndex::tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key) noexcept {
   const Checkpoint& c = checkpoints_[checkpoint];
   if (c.tail > 0 || c.block == runs_.max_blocks()) return;
   for (const int32_t g : state_groups_) {
@@ -57,7 +56,7 @@ void PrefixIndex::tell_state_stored(int32_t checkpoint, int64_t index, const Tok
                             .page = state_page(checkpoint, g),
                             .block = c.block,
                             .index = index,
-                            .session = session,
+                            .session = c.terms.session,
                             .salted = runs_.salt_of(key, index) != 0,
                             .context = c.context};
     for (PrefixListener* listener : listeners_) listener->stored(name);

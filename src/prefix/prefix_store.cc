@@ -1,5 +1,6 @@
 #include "prefix/prefix_store.h"
 
+#include <algorithm>
 #include <cinttypes>
 
 namespace kvc {
@@ -43,6 +44,12 @@ PrefixStore::PrefixStore(const Config& config, SequenceStore* store)
       evicted_(static_cast<size_t>(store->num_groups())) {
   if (config.fingerprint) index_.keep_keys(*config.fingerprint);
   store_.set_evictor(this);
+}
+
+bool PrefixStore::Pages::pinned(int32_t group, int32_t page) const noexcept {
+  return std::any_of(pinned_states.begin(), pinned_states.end(), [=](const SequenceStore::PageReference& reference) {
+    return reference.group == group && reference.page == page;
+  });
 }
 
 PrefixStore::~PrefixStore() { store_.set_evictor(nullptr); }
@@ -104,14 +111,25 @@ PrefixStore::Match PrefixStore::pin(const TokenRuns::Key& key, uint64_t* pin) {
       pages.push_back({g, matched_.at(g, i)});
     }
   }
+  pages_.pinned_states.reserve(pages_.pinned_states.size() + static_cast<size_t>(store_.num_groups()));
   const auto& kept = pins_.emplace(last_pin_ + 1, std::move(pages)).first->second;
   *pin = ++last_pin_;
-  for (const auto& [group, page] : kept) store_.hold_page(group, page);
+  for (const auto& [group, page] : kept) {
+    store_.hold_page(group, page);
+    if (store_.rules(group).holds_state()) pages_.pinned_states.push_back({group, page});
+  }
   return match;
 }
 
 void PrefixStore::end_pin(const std::vector<SequenceStore::PageReference>& pages) noexcept {
-  for (const auto& [group, page] : pages) store_.unhold_page(group, page);
+  for (const auto& [group, page] : pages) {
+    store_.unhold_page(group, page);
+    if (!store_.rules(group).holds_state()) continue;
+    std::vector<SequenceStore::PageReference>& states = pages_.pinned_states;
+    states.erase(std::find_if(states.begin(), states.end(), [&](const SequenceStore::PageReference& reference) {
+      return reference.group == group && reference.page == page;
+    }));
+  }
 }
 
 Status PrefixStore::unpin(uint64_t pin) {

@@ -123,9 +123,11 @@ class PrefixStore final : public PageEvictor {
     }
     bool idle(int32_t group, int32_t page) const noexcept override { return store_.is_idle(group, page); }
     bool held(int32_t group, int32_t page) const noexcept override { return store_.is_indexed(group, page); }
+    bool pinned(int32_t group, int32_t page) const noexcept override;
 
     PageWatcher* watcher = nullptr;
-    int64_t held_so_far = 0;  // number of calls of hold
+    int64_t held_so_far = 0;                                  // number of calls of hold
+    std::vector<SequenceStore::PageReference> pinned_states;  // the references of pins to pages with states
 
    private:
     SequenceStore& store_;

@@ -45,9 +45,18 @@ void PrefixIndex::merge_path(int32_t run, int64_t end, const Terms& terms) noexc
 }
 
 void PrefixIndex::set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires) {
-  if (runs_.walk(key, &matched_blocks_, &matched_runs_) == 0) return;
-  int32_t run = cut_path(matched_runs_.back(), static_cast<int64_t>(matched_blocks_.size()));
+  const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
+  const int64_t whole = runs_.walk(key, &matched_blocks_, &matched_runs_) / size;
+  int32_t run = matched_runs_.empty() ? TokenRuns::kRoot
+                                      : cut_path(matched_runs_.back(), static_cast<int64_t>(matched_blocks_.size()));
   for (; run != TokenRuns::kRoot; run = runs_.parent(run)) set_run_terms(run, {terms_[run].session, expires, priority});
+  for (int64_t blocks = 0; has_states() && blocks <= whole; ++blocks) {
+    const int64_t block = blocks == 0 ? runs_.max_blocks() : matched_blocks_[static_cast<size_t>(blocks - 1)];
+    for (int32_t c = checkpoints_of_[block] - 1; c >= 0; c = checkpoints_[c].next) {
+      if (blocks * size + checkpoints_[c].tail > length || !has_tail(c, key, blocks)) continue;
+      checkpoints_[c].terms = {checkpoints_[c].terms.session, expires, priority};
+    }
+  }
 }
 
 // Returns the runs that only this session published, parents first.
@@ -61,6 +70,9 @@ std::vector<int32_t> PrefixIndex::runs_of(uint64_t session) const {
 
 void PrefixIndex::set_session_terms(uint64_t session, int32_t priority, int64_t expires) {
   for (const int32_t run : runs_of(session)) set_run_terms(run, {session, expires, priority});
+  for (int32_t c = checkpoint_list_.oldest; c >= 0; c = checkpoints_[c].newer) {
+    if (checkpoints_[c].terms.session == session) checkpoints_[c].terms = {session, expires, priority};
+  }
 }
 
 // Removes the blocks of a run from block `index` of the path on, and all runs below it. Then removes blocks at the end
@@ -94,7 +106,7 @@ void PrefixIndex::drop_tails(int64_t block, const TokenRuns::Key& key, int64_t b
         compare_adapters(checkpoint.context, key.context) == 0 &&
         same_media_end(checkpoint.context, key.context, begin, end) == end &&
         std::equal(tokens.begin(), tokens.end(), tails_.data() + c * runs_.page_size())) {
-      drop_checkpoint(c, pages);
+      evict_checkpoint(c, pages);
     }
     c = checkpoint.next;
   }
@@ -136,12 +148,22 @@ void PrefixIndex::drop_session(uint64_t session, PrefixPages& pages) {
       remove_from(*run, runs_.begin_block(*run), pages);
     }
   }
+  for (int32_t c = checkpoint_list_.oldest; c >= 0;) {  // states after tokens that other publishes have too
+    const int32_t newer = checkpoints_[c].newer;
+    if (checkpoints_[c].terms.session == session) evict_checkpoint(c, pages);
+    c = newer;
+  }
 }
 
 uint64_t PrefixIndex::digest(uint64_t digest) const {
   const auto add = [&](uint64_t word) {
     digest = (digest ^ word) * 0x9E3779B97F4A7C15u;
     digest ^= digest >> 29;
+  };
+  const auto add_terms = [&](const Terms& terms) {
+    add(terms.session);
+    add(static_cast<uint64_t>(terms.expires));
+    add(static_cast<uint64_t>(terms.priority));
   };
   const auto add_context = [&](const PrefixContext* context) {
     for (const uint8_t byte : PrefixContext::adapter_of(context)) add(byte);
@@ -153,13 +175,10 @@ uint64_t PrefixIndex::digest(uint64_t digest) const {
   };
   add(static_cast<uint64_t>(now_));
   runs_.for_each_run([&](int32_t run) {
-    const Terms& terms = terms_[run];
     add(static_cast<uint64_t>(run) << 32 | static_cast<uint64_t>(runs_.parent(run)));
     add(runs_.salt(run));
     add_context(runs_.context(run));
-    add(terms.session);
-    add(static_cast<uint64_t>(terms.expires));
-    add(static_cast<uint64_t>(terms.priority));
+    add_terms(terms_[run]);
     for (int32_t b = runs_.first_block(run); b >= 0; b = runs_.next_block(b)) {
       const int64_t count = b == runs_.last_block(run) ? runs_.last_tokens(run) : runs_.page_size();
       for (int64_t i = 0; i < count; ++i) add(static_cast<uint32_t>(runs_.token(b, i)));
@@ -180,6 +199,7 @@ uint64_t PrefixIndex::digest(uint64_t digest) const {
     add(static_cast<uint64_t>(c) << 32 | static_cast<uint64_t>(checkpoints_[c].block));
     add(static_cast<uint64_t>(checkpoints_[c].tail));
     add(checkpoints_[c].salt);
+    add_terms(checkpoints_[c].terms);
     add_context(checkpoints_[c].context);
     for (int32_t i = 0; i < checkpoints_[c].tail; ++i) {
       add(static_cast<uint32_t>(tails_[c * runs_.page_size() + i]));

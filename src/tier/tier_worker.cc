@@ -85,31 +85,36 @@ bool TierWorker::is_pending(const kvc_tier_key& key) const {
   return pending;
 }
 
-int64_t TierWorker::load_ns(int32_t tier, int64_t bytes) const {
+TierWorker::Speed TierWorker::speed(int32_t tier) const {
   kvc_tier_stats stats;
   kvc_tier_stats_init(&stats);
   const kvc_tier& table = tiers_[tier].table;
   table.stats(table.self, &stats);
-  if (stats.load_bytes_per_second <= 0) return 0;
-  const double transfer = 1e9 * static_cast<double>(bytes) / static_cast<double>(stats.load_bytes_per_second);
-  return stats.load_latency_ns + static_cast<int64_t>(std::min(transfer, 9e18));
+  return {stats.load_latency_ns, stats.load_bytes_per_second};
 }
 
-void TierWorker::store(int32_t tier, TierPage page) {
-  if (in_child_) return;
+int64_t TierWorker::Speed::load_ns(int64_t bytes) const noexcept {
+  if (bytes == 0 || bytes_per_second <= 0) return 0;
+  const double transfer = 1e9 * static_cast<double>(bytes) / static_cast<double>(bytes_per_second);
+  return latency_ns + static_cast<int64_t>(std::min(transfer, 1e18));
+}
+
+bool TierWorker::store(int32_t tier, TierPage page) {
+  if (in_child_) return false;
   {
     MutexLock lock(mutex_);
     Work& work = *work_;
     if (static_cast<int64_t>(work.queued.size()) >= kMaxQueued || !start_thread().ok()) {
       ++work.counts.dropped_pages;
-      return;
+      return false;
     }
     const uint64_t number = ++work.last_number;
     const uint64_t place = place_of(tier, page.group, page.page);
-    if (!work.queued.emplace(place, number).second) return;
+    if (!work.queued.emplace(place, number).second) return true;
     work.queue.push_back({std::move(page), tier, number});
   }
   wake();
+  return true;
 }
 
 void TierWorker::forget(int32_t group, int32_t page) {

@@ -61,9 +61,10 @@ class TierWorker {
     // Makes the object of a page. Returns false if `valid` was false under the owner's lock, if the device failed, or
     // if there is no memory.
     virtual bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) = 0;
-    // Checks that an object belongs to this page, and writes its contents to the page. Returns false if it is another
-    // object, or if the write failed.
-    virtual bool write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
+    enum class Written : uint8_t { kYes, kOtherObject, kFailed };
+    // Checks that an object belongs to this page, and writes its contents to the page. Returns kOtherObject if the
+    // object is damaged or is that of another page, and kFailed if the device failed or if there is no memory.
+    virtual Written write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
     // Called in a child of fork(), before fork() returns. The function must reset the owner's lock to unlocked, because
     // the worker's thread may have held it during the fork, and does not exist in the child.
     virtual void in_child() noexcept = 0;
@@ -118,11 +119,17 @@ class TierWorker {
 
   // Finds, for each key, the first tier that has it.
   void lookup(std::span<const kvc_tier_key> keys, std::span<Found> found);
-  // Returns the estimated time of a load of `bytes` bytes from a tier; 0 if nothing was measured yet.
-  int64_t load_ns(int32_t tier, int64_t bytes) const;
+  // How fast a tier loads, by its measurements.
+  struct Speed {
+    int64_t latency_ns = 0;
+    int64_t bytes_per_second = 0;  // 0 = nothing was measured yet
+    // Returns the estimated time of a load of `bytes` bytes; 0 if nothing was measured yet.
+    int64_t load_ns(int64_t bytes) const noexcept;
+  };
+  Speed speed(int32_t tier) const;
 
-  // Queues a page for a tier, unless it is queued already.
-  void store(int32_t tier, TierPage page);
+  // Queues a page for a tier, unless it is queued already. Returns false if the queue is full.
+  bool store(int32_t tier, TierPage page);
   // Call it when a page is released. Drops the queued stores of the page.
   void forget(int32_t group, int32_t page);
 
@@ -209,6 +216,7 @@ class TierWorker {
   void submit(Item& item);
   void finish(Item& item, int32_t result);
   Item* free_item() noexcept;
+  bool write(const Item& item);
   void end_page(const Item& item, bool ok);
   // Returns the first tier after `tier` that stores objects; -1 = none.
   int32_t next_tier(int32_t tier) const noexcept;

@@ -236,13 +236,27 @@ void TierWorker::finish(Item& item, int32_t result) {
       submit(item);
       return;
     }
-    if (item.work == TierWork::kLoad) ok = ok && owner_.write_page(item.page, item.object);
+    if (item.work == TierWork::kLoad) ok = ok && write(item);
     end_page(item, ok);
     return;
   }
   MutexLock lock(mutex_);
   --work_->counts.queued;
   ++(ok ? work_->counts.stored_pages : work_->counts.failed_stores);
+}
+
+// Writes a loaded object to its page. If the object is not that of the page, removes it from the tier in the
+// background. Otherwise the tier would never get the right object, because it already has one with this key.
+bool TierWorker::write(const Item& item) {
+  const Owner::Written written = owner_.write_page(item.page, item.object);
+  if (written == Owner::Written::kOtherObject && item.page.tokens != nullptr &&
+      tiers_[item.tier].stores != Stores::kNothing) {
+    try {
+      remove({{item.page, {item.tier, false, 0}}});
+    } catch (const std::bad_alloc&) {  // a later load removes it
+    }
+  }
+  return written == Owner::Written::kYes;
 }
 
 void TierWorker::end_page(const Item& item, bool ok) {

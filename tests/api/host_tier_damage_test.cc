@@ -54,7 +54,12 @@ TEST(HostTierOfACache, ADamagedObjectIsAMiss) {
   EXPECT_EQ(damage_objects_in_memory(), 8);
   EXPECT_EQ(engine.load(prompt), 0);
   EXPECT_GT(engine.traffic().pages_not_loaded, 0);
-  EXPECT_EQ(engine.serve(prompt).tokens, 0);
+  for (int tries = 0; tries < 200 && engine.load(prompt) < 32; tries++) {  // a load removes damaged objects
+    engine.serve(prompt);
+    engine.wait_stored();
+    engine.forget_all();
+  }
+  EXPECT_EQ(engine.serve(prompt).tokens, 31);
 }
 
 }  // namespace

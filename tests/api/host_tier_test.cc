@@ -18,7 +18,7 @@ TEST(HostTierOfACache, EvictedPagesAreLoaded) {
   EXPECT_GT(engine.traffic().pages_stored, 8);
   EXPECT_EQ(engine.traffic().pages_not_stored, 0);
   engine.forget_all();
-  EXPECT_EQ(engine.load(prompt), 32);
+  EXPECT_EQ(engine.load(count_to(40)), 32);
   EXPECT_EQ(engine.serve(count_to(40)).tokens, 32);
 }
 

@@ -164,28 +164,54 @@ std::vector<uint8_t> &object_of(MemoryTier &tier, const std::string &key) {
 }
 
 // Tiers have their objects under the page keys that kvc_page_keys computes.
+// What is stored for tokens depends on `contents`, so that prefixes of other adapters and media have other values.
+Tokens with_contents(Tokens tokens, int32_t contents) {
+  for (int32_t &token : tokens) token += contents;
+  return tokens;
+}
+
+void publish(TieredEngine &engine, const Request &request, const Tokens &tokens, int32_t contents) {
+  const kvc_prefix_query query = request.query();
+  const kvc_seq seq = engine.add_sequence();
+  engine.compute(seq, with_contents(tokens, contents), 0, query.num_tokens);
+  EXPECT_EQ(kvc_prefix_publish(engine.cache(), seq, &query, nullptr, nullptr, nullptr), KVC_OK);
+  engine.remove(seq);
+  engine.wait_stored();
+}
+
+// Loads, attaches and checks the contents. Returns how many tokens were loaded.
+int64_t load(TieredEngine &engine, const Request &request, const Tokens &tokens, int32_t contents) {
+  const kvc_prefix_query query = request.query();
+  kvc_job job = 0;
+  EXPECT_EQ(kvc_prefix_load(engine.cache(), &query, nullptr, nullptr, &job, nullptr), KVC_OK);
+  const int64_t loaded = engine.wait(job);
+  kvc_prefix_hit hit;
+  kvc_prefix_hit_init(&hit);
+  kvc_seq seq = 0;
+  EXPECT_EQ(kvc_prefix_attach(engine.cache(), &query, nullptr, &hit, &seq, nullptr), KVC_OK);
+  engine.check(seq, with_contents(tokens, contents), hit.tokens);
+  engine.remove(seq);
+  return loaded;
+}
+
+void drop_all(TieredEngine &engine, const Request &request) {
+  kvc_prefix_query all = request.query();
+  all.num_tokens = 0;
+  EXPECT_EQ(kvc_prefix_drop(engine.cache(), &all, nullptr, nullptr), KVC_OK);
+}
+
 TEST(PrefixMedia, TiersKeepAdaptersAndMediaApart) {
   MemoryTier tier;
   const Tokens tokens = count_to(13);
   const Request cat(tokens, "a", {{5, 4, 1}}), dog(tokens, "a", {{5, 4, 2}}), other(tokens, "b", {{5, 4, 1}});
-  const auto publish = [&](TieredEngine &engine, const Request &request, int32_t contents) {
-    Tokens computed = tokens;
-    for (int32_t &token : computed) token += contents;
-    const kvc_prefix_query query = request.query();
-    const kvc_seq seq = engine.add_sequence();
-    engine.compute(seq, computed, 0, 13);
-    EXPECT_EQ(kvc_prefix_publish(engine.cache(), seq, &query, nullptr, nullptr, nullptr), KVC_OK);
-    engine.remove(seq);
-    engine.wait_stored();
-  };
   {
     TieredEngine engine({});
     ASSERT_EQ(engine.add(tier), KVC_OK);
-    publish(engine, cat, 100);
+    publish(engine, cat, tokens, 100);
     EXPECT_EQ(tier.objects.size(), 3u);
-    publish(engine, dog, 100);  // shares the text before the image, which fills the first page
+    publish(engine, dog, tokens, 100);  // shares the text before the image, which fills the first page
     EXPECT_EQ(tier.objects.size(), 5u);
-    publish(engine, other, 200);
+    publish(engine, other, tokens, 200);
     EXPECT_EQ(tier.objects.size(), 8u);
   }
   for (const Request *request : {&cat, &dog, &other}) {
@@ -193,41 +219,36 @@ TEST(PrefixMedia, TiersKeepAdaptersAndMediaApart) {
   }
   TieredEngine engine({});
   ASSERT_EQ(engine.add(tier), KVC_OK);
-  const auto load = [&](const Request &request, int32_t contents) {
-    const kvc_prefix_query query = request.query();
-    kvc_job job = 0;
-    EXPECT_EQ(kvc_prefix_load(engine.cache(), &query, nullptr, nullptr, &job, nullptr), KVC_OK);
-    const int64_t loaded = engine.wait(job);
-    kvc_prefix_hit hit;
-    kvc_prefix_hit_init(&hit);
-    kvc_seq seq = 0;
-    EXPECT_EQ(kvc_prefix_attach(engine.cache(), &query, nullptr, &hit, &seq, nullptr), KVC_OK);
-    Tokens computed = tokens;
-    for (int32_t &token : computed) token += contents;
-    engine.check(seq, computed, hit.tokens);
-    engine.remove(seq);
-    return loaded;
-  };
-  EXPECT_EQ(load(cat, 100), 12);
-  EXPECT_EQ(load(other, 200), 12);
-  EXPECT_EQ(load(dog, 100), 8);
-  EXPECT_EQ(load(Request(tokens, "", {}), 0), 0);
-  EXPECT_EQ(load(Request(tokens, "c", {{5, 4, 1}}), 0), 0);
+  EXPECT_EQ(load(engine, cat, tokens, 100), 12);
+  EXPECT_EQ(load(engine, other, tokens, 200), 12);
+  EXPECT_EQ(load(engine, dog, tokens, 100), 8);
+  EXPECT_EQ(load(engine, Request(tokens, "", {}), tokens, 0), 0);
+  EXPECT_EQ(load(engine, Request(tokens, "c", {{5, 4, 1}}), tokens, 0), 0);
+}
 
-  // If two tier keys were one, a load would get the object of the other adapter. It is refused, and the load is a miss.
+// If two tier keys were one, a load would get the object of the other adapter. It is refused, and the load is a miss.
+// The object is removed, so that the next publish stores the right one.
+TEST(PrefixMedia, ObjectsUnderOtherKeysAreRefused) {
+  MemoryTier tier;
+  const Tokens tokens = count_to(13);
   const Request left(tokens, "d", {{5, 4, 1}}), right(tokens, "e", {{5, 4, 1}});
-  publish(engine, left, 300);
-  publish(engine, right, 400);
+  TieredEngine engine({});
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  publish(engine, left, tokens, 300);
+  publish(engine, right, tokens, 400);
   std::swap(object_of(tier, left.keys(7)[0]), object_of(tier, right.keys(7)[0]));
-  for (const Request *request : {&left, &right}) {
-    kvc_prefix_query all = request->query();
-    all.num_tokens = 0;
-    ASSERT_EQ(kvc_prefix_drop(engine.cache(), &all, nullptr, nullptr), KVC_OK);
-  }
-  EXPECT_EQ(load(left, 300), 0);
-  EXPECT_EQ(load(right, 400), 0);
-  std::swap(object_of(tier, left.keys(7)[0]), object_of(tier, right.keys(7)[0]));
-  EXPECT_EQ(load(left, 300), 12);
+  for (const Request *request : {&left, &right}) drop_all(engine, *request);
+  const int64_t objects = tier.num_objects();
+  EXPECT_EQ(load(engine, left, tokens, 300), 0);
+  EXPECT_EQ(load(engine, right, tokens, 400), 0);
+  for (int tries = 0; tries < 10000 && tier.num_objects() > objects - 2; tries++)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  publish(engine, left, tokens, 300);
+  publish(engine, right, tokens, 400);
+  EXPECT_EQ(tier.num_objects(), objects);
+  for (const Request *request : {&left, &right}) drop_all(engine, *request);
+  EXPECT_EQ(load(engine, left, tokens, 300), 12);
+  EXPECT_EQ(load(engine, right, tokens, 400), 12);
 }
 
 // The messages have the adapter as lora_name, and for each page its adapter, the hash and the place of its images, and

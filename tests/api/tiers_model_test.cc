@@ -181,17 +181,24 @@ class ModelledCache {
     const uint64_t tenant = salt();
     const Tokens tokens = prompt();
     const kvc_prefix_query query = query_of(tenant, tokens);
+    kvc_prefix_hit hit;
+    kvc_prefix_hit_init(&hit);
+    const int64_t failed = engine.traffic().pages_not_loaded;
     kvc_job job = 0;
-    const kvc_status status = kvc_prefix_load(engine.cache(), &query, nullptr, nullptr, &job, nullptr);
+    const kvc_status status = kvc_prefix_load(engine.cache(), &query, nullptr, &hit, &job, nullptr);
     if (status == KVC_ERROR_OUT_OF_PAGES) return;
     ASSERT_EQ(status, KVC_OK);
     if (job == 0) return;
-    if (random() % 8 == 0) cancel(job);
+    const bool cancels = random() % 8 == 0;
+    if (cancels) cancel(job);
     const int64_t tokens_loaded = engine.wait(job);
     EXPECT_EQ(tokens_loaded % 4, 0);
     EXPECT_LE(tokens_loaded, known(tenant, tokens));
     loaded_tokens += tokens_loaded;
-    match(tenant, tokens);
+    const kvc_prefix_hit after = match(tenant, tokens);
+    if (!cancels && engine.traffic().pages_not_loaded == failed) {
+      EXPECT_GE(after.tokens, hit.load_tokens);
+    }
   }
   void drop_all(uint64_t tenant) {
     const kvc_prefix_query query = query_of(tenant, {});

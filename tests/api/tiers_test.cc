@@ -201,45 +201,6 @@ TEST(Tiers, SaltsModelsAndLayoutsAreApart) {
   EXPECT_EQ(tier.closed, 4);
 }
 
-TEST(Tiers, PoliciesSayWhatIsStored) {
-  const Tokens prompt = count_to(16), longer = count_to(20);
-  const auto stored = [&](int32_t store, int64_t min_tokens, uint32_t flags, int times) {
-    MemoryTier tier;
-    TieredEngine engine{TieredSpec{}};
-    EXPECT_EQ(engine.add(tier, store, min_tokens), KVC_OK);
-    for (int i = 0; i < times; i++) engine.serve(i == 0 ? prompt : longer, 0, flags);
-    engine.wait_stored();
-    return tier.objects.size();
-  };
-  EXPECT_EQ(stored(KVC_TIER_STORE_PUBLISHED, 0, 0, 1), 4u);
-  EXPECT_EQ(stored(KVC_TIER_STORE_PUBLISHED, 0, KVC_PREFIX_KEEP_PRIVATE, 2), 0u);
-  EXPECT_EQ(stored(KVC_TIER_STORE_PUBLISHED, 17, 0, 1), 0u);
-  EXPECT_EQ(stored(KVC_TIER_STORE_PUBLISHED, 16, 0, 1), 4u);
-  EXPECT_EQ(stored(KVC_TIER_STORE_REUSED, 0, 0, 1), 0u);
-  EXPECT_EQ(stored(KVC_TIER_STORE_REUSED, 0, 0, 2), 4u);
-  EXPECT_EQ(stored(KVC_TIER_STORE_NOTHING, 0, 0, 2), 0u);
-}
-
-TEST(Tiers, NothingIsLoadedThatIsFasterToCompute) {
-  MemoryTier tier;
-  TieredEngine engine{TieredSpec{}};
-  ASSERT_EQ(engine.add(tier), KVC_OK);
-  const Tokens prompt = count_to(16);
-  engine.serve(prompt);
-  engine.wait_stored();
-  engine.forget_all();
-  tier.bytes_per_second = 1000;  // an object of some hundred bytes takes most of a second
-  kvc_prefix_hit hit;
-  EXPECT_EQ(engine.start(prompt, &hit, 0, 1000), 0u);
-  EXPECT_EQ(hit.load_tokens, 15);
-  EXPECT_GT(hit.load_ns, 1000000000);
-  EXPECT_EQ(engine.load(prompt), 16);
-  engine.forget_all();
-  const kvc_job job = engine.start(prompt, &hit, 0, hit.load_ns);
-  EXPECT_NE(job, 0u);
-  EXPECT_EQ(engine.wait(job), 16);
-}
-
 TEST(Tiers, ALoadThatRunsHoldsItsPages) {
   MemoryTier tier;
   TieredSpec spec;

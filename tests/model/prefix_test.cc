@@ -25,9 +25,12 @@ float value_of(uint64_t hash, uint64_t which) { return static_cast<float>(mix(ha
 
 class PrefixWalk {
  public:
-  // exact: the groups can serve every prefix, there is room for everything, and nothing is dropped.
-  PrefixWalk(uint64_t seed, bool exact) : random_(seed), exact_(exact), context_(make_context(1)) {
-    for (int group = 0; group < kGroups; group++) {
+  // exact: the groups can serve every prefix, there is room for everything, and nothing is dropped. only_states: there
+  // are two groups of states, and no others.
+  PrefixWalk(uint64_t seed, bool exact, bool only_states = false)
+      : random_(seed), exact_(exact), context_(make_context(1)) {
+    if (only_states) groups_ = {kRecurrent, kRecurrent};
+    for (int group = 0; group < kGroups && !only_states; group++) {
       if (exact && group != kFull && group != kLatent) continue;
       groups_.push_back(group);
     }
@@ -72,7 +75,8 @@ class PrefixWalk {
     config.rollback_tokens = 5;
     config.max_checkpoints = exact ? 0 : 2;
     config.prefix_checkpoints = exact ? 0 : 7;
-    config.capacity_pages = exact ? 4000 : 20;
+    if (!only_states) config.capacity_pages = exact ? 4000 : 20;
+    if (only_states) config.prefix_pages = 30;
     config.flags = KVC_CACHE_PREFIX_INDEX;
     config.fingerprint = kModel;
     config.events_capacity = seed % 3 == 0 ? 12 : 100000;  // so that a reader loses some events, or none
@@ -469,6 +473,11 @@ TEST_P(Prefixes, FindWhatWasPublished) {
   PrefixWalk walk(static_cast<uint64_t>(GetParam()), true);
   walk.run(600);
   EXPECT_GT(walk.hits(), 60);
+}
+TEST_P(Prefixes, OfStatesAlone) {
+  PrefixWalk walk(static_cast<uint64_t>(GetParam()), false, true);
+  walk.run(1000);
+  EXPECT_GT(walk.hits(), 10);
 }
 TEST_P(Prefixes, EqualCallsGiveEqualPages) {
   const std::vector<uint64_t> digests = PrefixWalk(static_cast<uint64_t>(GetParam()), false).run(400);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "prefix/prefix_index.h"
@@ -109,6 +110,7 @@ class Pool : public PrefixPages {
   bool held(int32_t group, int32_t page) const noexcept override {
     return pages[static_cast<size_t>(group)][static_cast<size_t>(page)].indexed;
   }
+  bool pinned(int32_t group, int32_t page) const noexcept override { return pins.contains({group, page}); }
   int32_t take(int32_t group, uint64_t salt, Tokens prefix, const Setting& setting) {
     auto& list = pages[static_cast<size_t>(group)];
     const Setting::Part part = setting.part(prefix.size());
@@ -124,6 +126,7 @@ class Pool : public PrefixPages {
   }
 
   std::vector<std::vector<Page>> pages;
+  std::set<std::pair<int32_t, int32_t>> pins;  // pages with states
 };
 
 struct Sequence : PublishedPages {
@@ -197,8 +200,11 @@ struct Sequence : PublishedPages {
 
 class Scene {
  public:
-  Scene(std::vector<GroupRules> group_rules, int64_t max_blocks, bool rewards_reuse = true)
-      : rules(std::move(group_rules)), pool(rules.size()), index(rules, kPage, max_blocks, 50, rewards_reuse) {}
+  Scene(std::vector<GroupRules> group_rules, int64_t max_blocks, bool rewards_reuse = true,
+        int64_t max_checkpoints = 50)
+      : rules(std::move(group_rules)),
+        pool(rules.size()),
+        index(rules, kPage, max_blocks, max_checkpoints, rewards_reuse) {}
 
   Sequence make(uint64_t salt = 0, int64_t salt_begin = 0) {
     Sequence sequence;
@@ -214,7 +220,16 @@ class Scene {
     sequence.append(tokens);
     return sequence;
   }
-  int64_t publish(Sequence& sequence) { return index.publish(sequence.key(), sequence, pool, {}); }
+  int64_t publish(Sequence& sequence, const PrefixIndex::Terms& terms = {}) {
+    return index.publish(sequence.key(), sequence, pool, terms);
+  }
+  // Publishes a sequence of these tokens, and removes it.
+  int64_t remember(const Tokens& tokens, const PrefixIndex::Terms& terms = {}, uint64_t salt = 0) {
+    Sequence sequence = run(tokens, salt);
+    const int64_t known = publish(sequence, terms);
+    sequence.remove();
+    return known;
+  }
 
   // A sequence that begins with the pages that the index finds. Every page is checked.
   Sequence attach(const Tokens& query, uint64_t salt, int64_t salt_begin, PrefixIndex::Match* match,

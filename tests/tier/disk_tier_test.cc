@@ -55,6 +55,12 @@ TEST(DiskTier, ReplacesAndRemoves) {
   EXPECT_EQ(folder.files(), 1);
 }
 
+TEST(DiskTier, KeysWithOneHashAreApart) {
+  TemporaryFolder folder;
+  TierDriver tier(open_disk(disk_options(folder)));
+  check_colliding_keys(tier);
+}
+
 TEST(DiskTier, RestartFindsWhatWasThere) {
   TemporaryFolder folder;
   for (const DiskSync sync : {DiskSync::kNever, DiskSync::kData, DiskSync::kFull}) {

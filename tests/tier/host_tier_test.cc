@@ -54,6 +54,11 @@ TEST(HostTier, StoresLoadsAndRemoves) {
   EXPECT_GT(stats.load_bytes_per_second, 0);
 }
 
+TEST(HostTier, KeysWithOneHashAreApart) {
+  TierDriver tier(open_host(int64_t{1} << 30));
+  check_colliding_keys(tier);
+}
+
 TEST(HostTier, AnObjectThatCannotFitIsRefused) {
   const kvc_tier table = open_host(3 * kBlock + 1);
   EXPECT_EQ(table.max_object_bytes, 3 * kBlock);

@@ -18,6 +18,9 @@ namespace kvt {
 
 using Bytes = std::string;
 
+// If true, all keys of key_of have the same hash (TierKeyHash).
+inline bool keys_collide = false;
+
 // A key that no other number has. Its first byte is any byte of the number, so keys fill all folders.
 inline kvc_tier_key key_of(uint64_t number) {
   kvc_tier_key key;
@@ -27,6 +30,7 @@ inline kvc_tier_key key_of(uint64_t number) {
     std::memcpy(key.bytes + i, &value, 8);
   }
   std::memcpy(key.bytes + 24, &number, 8);
+  if (keys_collide) std::memset(key.bytes + 8, 0, 8);
   return key;
 }
 
@@ -146,5 +150,20 @@ class TierDriver {
   uint64_t next_job_ = 1;
   int32_t os_error_ = 0;
 };
+
+// Stores objects whose keys have one hash, and removes every third one. Each load returns the object of its own key.
+inline void check_colliding_keys(TierDriver &tier) {
+  keys_collide = true;
+  for (uint64_t i = 0; i < 60; ++i) ASSERT_EQ(tier.store(i, payload_of(i, 0, 5000)), KVC_TIER_OK);
+  for (uint64_t i = 0; i < 60; i += 3) ASSERT_EQ(tier.remove(i), KVC_TIER_OK);
+  for (uint64_t i = 0; i < 80; ++i) {
+    Bytes loaded(5000, 'x');
+    const bool stored = i < 60 && i % 3 != 0;
+    EXPECT_EQ(tier.has(i), stored);
+    ASSERT_EQ(tier.load(i, &loaded), stored ? KVC_TIER_OK : KVC_TIER_MISS);
+    EXPECT_TRUE(loaded == (stored ? payload_of(i, 0, 5000) : Bytes(5000, 'x')));
+  }
+  keys_collide = false;
+}
 
 }  // namespace kvt

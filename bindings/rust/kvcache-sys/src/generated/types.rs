@@ -837,7 +837,7 @@ pub struct kvc_cache_config {
     pub storage: i32,
     #[doc = " KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0"]
     pub prefix_policy: i32,
-    #[doc = " KVC_CACHE_PREFIX_INDEX: the largest number of pages that the index can hold in each\ngroup, below 2^31; 0 = the number of pages of the largest group. Pages of recurrent\ngroups do not count. Else 0"]
+    #[doc = " KVC_CACHE_PREFIX_INDEX: the largest number of pages that the index can hold in each\ngroup, below 2^31, without those of recurrent groups. 0 = the number of pages of the\nlargest group; if all groups are recurrent, 1,024 * prefix_checkpoints. Else 0"]
     pub prefix_pages: i64,
     #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: the largest number of positions whose\nstates the index can hold, below 2^31; 0 = max_sequences. A recurrent group whose\nnum_pages is 0 gets this many pages in addition. Else 0"]
     pub prefix_checkpoints: i64,
@@ -2362,7 +2362,7 @@ pub struct kvc_prefix_load_options {
     pub session: u64,
     #[doc = " of the loaded pages, as in kvc_prefix_options"]
     pub time_to_live: i64,
-    #[doc = " the time to compute one token, in nanoseconds. If loading would take longer than computing, by the\nmeasurements of the tiers, nothing is loaded. 0 = load in any case"]
+    #[doc = " the time to compute one token, in nanoseconds. By the measurements of the tiers, the load ends\nwhere computing is faster, and may load nothing. 0 = load in any case"]
     pub token_ns: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
