@@ -241,9 +241,6 @@ def test_models_that_it_cannot_serve():
     """The message names what the library lacks."""
     with pytest.raises(NotImplementedError, match="'indexed_attention' needs attention over the keys that an indexer selects"):
         PagedCache(transformers.DeepseekV32Config(num_hidden_layers=1), capacity_tokens=64)
-    for attention in ("kvcache", "model"):
-        with pytest.raises(NotImplementedError, match="compress several tokens"):
-            PagedCache(transformers.DeepseekV4Config(num_hidden_layers=2), capacity_tokens=64, attention=attention)
 
 
 def test_gradients_dropout_and_other_masks_are_refused(llama):
