@@ -22,7 +22,7 @@ policy=manylinux_2_34_$platform
 dlpack=$(dlpack_include_dir)
 version=$(sed -n 's/^#define KVC_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/kvcache.h | paste -sd .)
 release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
-aarch64=${KVCACHE_AARCH64_BUILD:-$root/build/aarch64} # the preset aarch64. If it was built, the Go module has its library too
+aarch64=${KVCACHE_AARCH64_BUILD:-$root/build/aarch64} # the preset aarch64. If it was built, the Go module and the jar have its library too
 # Equal inputs give equal packages: they hold no build time, owner or folder order. A zip file cannot hold a time before
 # 1980, so its time is the second day of that year.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315619200}

@@ -12,7 +12,7 @@ import (
 // inMemory keeps the file of the loaded library open, because os closes a file that nothing refers to.
 var inMemory *os.File
 
-// memoryFile makes a file that only this process can open.
+// memoryFile makes a file in memory. No other file can take its place.
 func memoryFile(content []byte) (*os.File, error) {
 	number := map[string]uintptr{"amd64": 319, "arm64": 279}[runtime.GOARCH] // of memfd_create
 	name := append([]byte("libkvcache"), 0)
