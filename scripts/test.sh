@@ -393,8 +393,9 @@ coverage() {
     sed -n 's/ *Total:|/    lines and functions that these ran: /p' "$logs/coverage-report.log"
 }
 run_last_groups() {
-  local count=${#last_groups[@]} first i
-  first=$((0x$(git rev-parse --short=4 HEAD 2> /dev/null || echo 0) % count))
+  local count=${#last_groups[@]} hash first i
+  hash=$(git rev-parse HEAD 2> /dev/null || echo 0)
+  first=$((0x${hash:0:4} % count))
   for ((i = 0; i < count; i++)); do
     "${last_groups[(first + i) % count]}"
   done
