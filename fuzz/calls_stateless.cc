@@ -120,7 +120,7 @@ void append_slots(World &w) {
     const int64_t positions = w.in.number(w.in.below(6));
     args.rotary_cos = w.rows(kFloat32, {std::clamp<int64_t>(positions, 0, 9), 2});
     args.rotary_sin = w.rows(kFloat32, {std::clamp<int64_t>(positions, 0, 9), 2});
-    args.positions = w.indices(draw(w, n, 0, std::max<int64_t>(positions - 1, 0)), {n}, wide);
+    args.positions = w.indices(draw(w, n, 0, std::max<int64_t>(positions, 1) - 1), {n}, wide);
   }
   args.flags = static_cast<uint32_t>(w.in.below(2));
   w.in.size_of(args);

@@ -325,6 +325,9 @@ typedef struct kvc_backend_tiling {
   int32_t split_align;        /* a split begins at a multiple of this many keys */
   int32_t min_split_keys;     /* a split has at least this many keys, so that it saves more time than its merge costs */
   int32_t parallel_items;     /* number of items that run at the same time; 0 = the number of threads of the context */
+  int32_t resident_items;     /* the most items of one query that run at the same time, if each further item waits until one
+                                 of them has ended. Then the plan cuts keys so that few items never run alone in the end. 0 =
+                                 the number of items does not matter */
 } kvc_backend_tiling;
 
 /* An index array of the caller that only the device reads. A token or row whose value is out of range is skipped. */
@@ -439,6 +442,9 @@ typedef struct kvc_backend_plan {
   int32_t fold_keys;
   int32_t device_item_queries; /* 0: the host made the plan. Else plan_flash made it, and there are no host arrays. An item
                                   then has at most this many queries, and all kv heads */
+  int32_t exact_items; /* 1: if an item has one query, this query sees every key of the item. There are no trees, and no
+                          shared items. 0: only the rules of the layer and the row say which keys a query sees */
+  int32_t reserved;
 } kvc_backend_plan;
 
 /* Lists of keys. With lists, a query attends to those listed keys that it would see without a list. For query t (a token of

@@ -77,4 +77,15 @@ KVC_HOST_DEVICE FinalState final_state(double m, double l, const float* sink) {
   return state;
 }
 
+// Returns the scale and the LSE of final_state as float32, for kernels that do not need both. Without a sink, the scale
+// takes one float32 division. It has the same bits, because a float32 quotient does not change if it is computed in
+// float64 and rounded.
+KVC_HOST_DEVICE float final_scale(float m, float l, const float* sink) {
+  if (sink == nullptr) return l == 0.0f ? 0.0f : 1.0f / l;
+  return static_cast<float>(final_state(static_cast<double>(m), static_cast<double>(l), sink).scale);
+}
+KVC_HOST_DEVICE float final_lse(float m, float l, const float* sink) {
+  return final_state(static_cast<double>(m), static_cast<double>(l), sink).lse;
+}
+
 }  // namespace kvc::kernels

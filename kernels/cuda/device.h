@@ -14,6 +14,7 @@
 #include "kernels/cuda/current.h"
 #include "kernels/cuda/faults.h"
 #include "kernels/cuda/scratch.h"
+#include "kernels/cuda/shared_limit.h"
 #include "kernels/cuda/step/call_step.h"
 #include "kernels/cuda/step/upload.h"
 #include "kvcache_backend.h"
@@ -44,6 +45,7 @@ struct Device {
   char failed_call[128] = "";
   Scratch scratch = {};
   Faults faults = {};
+  mutable SharedLimits shared_limits = {};
 };
 
 inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<Device*>(device); }
@@ -59,6 +61,12 @@ kvc_status capture_of(void* stream, const char* what, unsigned long long* captur
 // Returns ORDER if the stream is being captured. what: the beginning of the message, such as "a call sends index arrays
 // of its own".
 kvc_status check_not_captured(void* stream, const char* what, kvc_error* error);
+
+// Lets a kernel use as much shared memory as a block can have.
+template <class Kernel>
+kvc_status allow_shared(const Device& device, Kernel* kernel, const char* purpose, kvc_error* error) {
+  return device.shared_limits.raise(reinterpret_cast<const void*>(kernel), device.shared_of_block, purpose, error);
+}
 
 // Copies, and waits until the copy is done. So later work on any stream can read the target. Only calls that may wait,
 // such as the creation of a cache, use it.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/layer_check.h"
 #include "kernels/cuda/attend/common/plan.h"
-#include "kernels/cuda/attend/mma/plan.h"
+#include "kernels/cuda/attend/decode/plan.h"
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {
@@ -50,6 +50,13 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   constexpr int32_t kItemsOfPlan = 4;
   const int32_t items = blocks / blocks_of_item / kItemsOfPlan;
   out->parallel_items = items > 0 ? items : 1;
+  out->resident_items = 0;
+  if (!device_of(device)->simple && why_not_decode(*layer) == nullptr) {
+    const Device& of = *device_of(device);
+    const DecodeShape shape =
+        decode_shape(*layer, Type::kBf16, kMostDecodeFixedBytes, of.shared_of_block, of.shared_of_multiprocessor);
+    out->resident_items = shape.blocks * of.multiprocessors / blocks_of_item;
+  }
 }
 
 }  // namespace kvc::kernels::cuda

@@ -94,9 +94,7 @@ __device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int6
 // Divides kDims dims of a row by the row's sum l, and writes them.
 template <int kDims>
 __device__ __forceinline__ void store_dims(Type type, unsigned char* to, float* o, float l) {
-  // The result has the same bits as that of final_state, because a float32 quotient does not change if it is computed
-  // in float64 and rounded.
-  const float scale = l == 0.0f ? 0.0f : 1.0f / l;
+  const float scale = final_scale(0.0f, l, nullptr);
 #pragma unroll
   for (int k = 0; k < kDims; ++k) o[k] *= scale;
   if (kDims == 4 && type == Type::kF32) {
@@ -166,7 +164,7 @@ __device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token
   __syncwarp();
   if (args.result.lse == nullptr || lane >= kRowsOfWarp || first + lane >= heads) return;
   args.result.lse[token * args.result.lse_token_stride + (first + lane) * args.result.lse_head_stride] =
-      final_state(static_cast<double>(m_of_lane), static_cast<double>(l_of_lane), nullptr).lse;
+      final_lse(m_of_lane, l_of_lane, nullptr);
 }
 
 template <class Group>

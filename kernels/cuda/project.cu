@@ -292,10 +292,7 @@ kvc_status project(kvc_backend_device* opened, const kvc_backend_project* args, 
     const int32_t parts = type_of(args->in.dtype) == Type::kF32 ? kPartsOf<float> : 1;
     const auto shared = static_cast<size_t>((kMmaStages + 2 * parts) * kMmaTileBytes);
     const ProjectKernel kernel = mma_kernel_of(*args);
-    const kvc_status status =
-        check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(shared)),
-              "cudaFuncSetAttribute", "project", error);
+    const kvc_status status = allow_shared(device, kernel, "project", error);
     if (status != KVC_OK) return status;
     return launch("project", stream, grid, kMmaThreads, shared, error, kernel, *args);
   }

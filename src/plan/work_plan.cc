@@ -31,6 +31,9 @@ constexpr int64_t kMinHeadItemBytes = 64 << 10;
 // with them.
 constexpr int64_t kMemoryBoundQueries = 8;
 
+// In target_of_waves: the largest number of parts of a row. A merge of more parts would take longer.
+constexpr int64_t kMostParts = 32;
+
 int64_t splits(const WorkShape& shape) noexcept {
   return shape.num_threads > 1 ? kItemsPerThread * shape.num_threads : 0;
 }
@@ -54,8 +57,8 @@ bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
   const auto key = [](const WorkShape& s) {
     return std::tie(s.num_q_heads, s.num_kv_heads, s.head_dim, s.v_head_dim, s.key_bytes, s.page_size, s.visible,
                     s.streaming, s.by_position, s.tiling.decode_max_queries, s.tiling.query_tile,
-                    s.tiling.heads_per_item, s.tiling.split_align, s.tiling.min_split_keys, s.num_threads,
-                    s.fixed_splits, s.key_splits, s.sharing, s.key_sets_class);
+                    s.tiling.heads_per_item, s.tiling.split_align, s.tiling.min_split_keys, s.tiling.resident_items,
+                    s.num_threads, s.fixed_splits, s.key_splits, s.sharing, s.key_sets_class);
   };
   return key(a) == key(b);
 }
@@ -264,8 +267,12 @@ void WorkPlan::build(const kvc_backend_rows& rows, uint32_t flags, const kvc_bac
     whole = whole && base.num_parts == 1;
     if (whole) items_.push_back(base.parts[0]);
   });
-  const int64_t target = splits(shape_) > 0 ? std::max<int64_t>(1, ceil_div(total, splits(shape_))) : INT64_MAX;
+  int64_t target = splits(shape_) > 0 ? std::max<int64_t>(1, ceil_div(total, splits(shape_))) : INT64_MAX;
   if (whole && most <= target) return;
+  const bool in_waves = shape_.tiling.resident_items > 0 && shape_.tiling.heads_per_item >= shape_.num_kv_heads;
+  if (whole && in_waves && rows.num_tokens == rows.num_rows && !shape_.fixed_splits) {
+    target = target_of_waves(total, most, target);
+  }
   items_.clear();
   if (!prefixes_.empty()) emit_prefixes(rows, target);
   for_each_base(rows, [&](const Base& base) { emit(base, target); });
@@ -288,6 +295,7 @@ void WorkPlan::fill(const kvc_backend_rows& rows, const kvc_backend_tables& tabl
   out->max_split_items = max_split_items_;
   out->fold_keys = shape_.fixed_splits ? shape_.tiling.split_align : 0;
   out->device_item_queries = 0;
+  out->exact_items = plain_ ? 1 : 0;
 }
 
 bool WorkPlan::fixed_splits_fit(int64_t blocks, int64_t states) noexcept {
@@ -309,6 +317,41 @@ int64_t WorkPlan::key_parts(const kvc_backend_item& part, int64_t target_cost) c
   if (shape_.key_splits > 0) return shape_.key_splits;
   const int64_t keys = part.key_end - part.key_begin;
   return std::max<int64_t>(1, std::min(ceil_div(cost(part), target_cost), keys / shape_.tiling.min_split_keys));
+}
+
+// Returns the number of items that the bases in items_ become. Stops counting above `most`.
+int64_t WorkPlan::count_parts(int64_t target_cost, int64_t most) const noexcept {
+  int64_t count = 0;
+  for (size_t i = 0; i < items_.size() && count <= most; ++i) count += key_parts(items_[i], target_cost);
+  return count;
+}
+
+// Returns the largest cost of an item with which the batch takes the least time, if resident_items items run at a time.
+// If there are a few items more than this number, these few run alone in the end, while most of the device is idle.
+// total: the cost of all bases in items_. most: the largest of these costs. even: the result if there are too many rows
+// for two full waves of items.
+int64_t WorkPlan::target_of_waves(int64_t total, int64_t most, int64_t even) const noexcept {
+  const kvc_backend_tiling& tiling = shape_.tiling;
+  const kvc_backend_item& first = items_.front();
+  // The cost of the shortest part. An item needs about half of this time to begin and to end.
+  const int64_t shortest = cost(first) / std::max(1, first.key_end - first.key_begin) * tiling.min_split_keys;
+  int64_t best = even, least = INT64_MAX;
+  for (int64_t waves = 1; waves <= 2; ++waves) {
+    const int64_t items = std::min(waves * tiling.resident_items, 2 * splits(shape_));
+    if (count_parts(most, items) > items) continue;
+    // Finds about the smallest target that fits. Often it is the even share.
+    int64_t low = std::min(most, std::max({shortest, ceil_div(total, items), ceil_div(most, kMostParts)})), high = most;
+    if (count_parts(low, items) <= items) high = low;
+    while (high - low > low / 16 + 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (count_parts(middle, items) <= items ? high : low) = middle;
+    }
+    const int64_t time = waves * (high + shortest / 2);
+    if (time >= least) continue;
+    least = time;
+    best = high;
+  }
+  return best;
 }
 
 // Adds the items of `part`, with its keys cut into at most `wanted` ranges. With fixed splits, each range is one block,

@@ -157,6 +157,8 @@ class WorkPlan {
   int64_t cost(const kvc_backend_item& item) const noexcept;
   int64_t heads_each(const kvc_backend_item& part, int64_t target_cost) const noexcept;
   int64_t key_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept;
+  int64_t count_parts(int64_t target_cost, int64_t most) const noexcept;
+  int64_t target_of_waves(int64_t total, int64_t most, int64_t even) const noexcept;
   void split(const kvc_backend_item& part, int64_t wanted) noexcept;
   int64_t state_floats() const noexcept;
   bool fixed_splits_fit(int64_t blocks, int64_t states) noexcept;

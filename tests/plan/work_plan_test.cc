@@ -7,37 +7,11 @@
 #include <map>
 #include <random>
 
+#include "base/checked.h"
+#include "row_batch.h"
+
 namespace kvc {
 namespace {
-
-struct RowBatch {
-  std::vector<int32_t> token_begin = {0};
-  std::vector<int32_t> kv_lengths;
-
-  void add(int32_t queries, int32_t past) {
-    token_begin.push_back(token_begin.back() + queries);
-    kv_lengths.push_back(queries == 0 ? 0 : past + queries);
-  }
-  kvc_backend_rows rows() const {
-    kvc_backend_rows rows = {};
-    rows.num_rows = static_cast<int32_t>(kv_lengths.size());
-    rows.num_tokens = token_begin.back();
-    rows.token_begin = token_begin.data();
-    rows.kv_lengths = kv_lengths.data();
-    return rows;
-  }
-};
-
-WorkShape shape_of(int32_t threads, int32_t window = 0) {
-  WorkShape shape;
-  shape.num_q_heads = 12;
-  shape.num_kv_heads = 3;
-  shape.v_head_dim = 10;
-  shape.visible.window = window;
-  shape.tiling = {4, 8, 2, 16, 32};
-  shape.num_threads = threads;
-  return shape;
-}
 
 void expect_covers(const WorkPlan& plan, const RowBatch& batch, const BatchLimits& limits) {
   const WorkShape& shape = plan.shape();
@@ -103,7 +77,7 @@ TEST(WorkPlan, CoversEveryPlaceOfLists) {
   const BatchLimits limits = {20, 200};
   int64_t splits = 0;
   for (int round = 0; round < 300; ++round) {
-    WorkShape shape = shape_of(1 + static_cast<int32_t>(random() % 9), round % 3 == 0 ? 50 : 0);
+    WorkShape shape = small_shape(1 + static_cast<int32_t>(random() % 9), round % 3 == 0 ? 50 : 0);
     if (round % 5 == 1) shape.fix_splits();
     const int32_t listed = static_cast<int32_t>(random() % (round % 2 == 0 ? 40 : 5000));
     WorkPlan plan(shape, limits);
@@ -147,16 +121,22 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
   const BatchLimits limits = {20, 200};
   for (int round = 0; round < 400; ++round) {
     const int32_t threads = 1 + static_cast<int32_t>(random() % 9);
-    WorkShape shape = shape_of(threads, round % 3 == 0 ? 1 + static_cast<int32_t>(random() % 100) : 0);
+    WorkShape shape = small_shape(threads, round % 3 == 0 ? 1 + static_cast<int32_t>(random() % 100) : 0);
     if (round % 3 == 1) shape.visible.chunk = 1 + static_cast<int32_t>(random() % 100);
     shape.key_bytes = round % 2 == 1 ? 64 << 10 : 1 << 10;  // long rows are cut by keys alone, or by heads too
     if (round % 5 == 1) shape.fix_splits();
+    const bool in_waves = round % 4 == 2;
+    if (in_waves) {
+      shape.tiling.heads_per_item = shape.num_kv_heads;
+      shape.tiling.resident_items = 1 + static_cast<int32_t>(random() % 50);
+    }
     WorkPlan plan(shape, limits);
     RowBatch batch;
     const int rows = static_cast<int>(random() % 20);
     for (int r = 0; r < rows; ++r) {
       const int32_t left = 200 - batch.token_begin.back();
-      const int32_t queries = std::min<int32_t>(left, random() % 4 == 0 ? random() % 60 : random() % 3);
+      const int32_t queries = std::min<int32_t>(
+          left, in_waves ? 1 : static_cast<int32_t>(random() % 4 == 0 ? random() % 60 : random() % 3));
       batch.add(queries, static_cast<int32_t>(random() % (random() % 5 == 0 ? 20000 : 300)));
     }
     plan.build(batch.rows());
@@ -167,7 +147,7 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
 
 // Positions of nodes are below their indices, so a window begins at a lower index than for plain tokens.
 TEST(WorkPlan, ATreesWindowGoesByPosition) {
-  WorkPlan plan(shape_of(1, 6), {4, 64});
+  WorkPlan plan(small_shape(1, 6), {4, 64});
   RowBatch batch;
   batch.add(20, 100);  // 20 new nodes after 30 of earlier rounds after 70 tokens
   batch.add(20, 100);  // plain
@@ -249,7 +229,7 @@ TEST(WorkPlan, StreamingRowsBecomeSinksAndWindow) {
   const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint32_t>(n)); };
   const BatchLimits limits = {20, 200, 0, true};
   for (int round = 0; round < 600; ++round) {
-    WorkShape shape = shape_of(1 + below(9));
+    WorkShape shape = small_shape(1 + below(9));
     shape.streaming = true;
     shape.key_bytes = 1 << 10;
     WorkPlan plan(shape, limits);
@@ -284,7 +264,7 @@ TEST(WorkPlan, ItemsCoverNoKeyThatNoQuerySees) {
   std::mt19937 random(13);
   const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint32_t>(n)); };
   for (int round = 0; round < 300; ++round) {
-    WorkShape shape = shape_of(1);
+    WorkShape shape = small_shape(1);
     const int32_t kind = round % 4, n = 1 + below(60);
     shape.visible.window = kind == 1 ? n : 0;
     shape.visible.chunk = kind == 2 ? n : 0;
@@ -320,7 +300,7 @@ TEST(WorkPlan, ItemsCoverNoKeyThatNoQuerySees) {
 
 // Sinks that are nodes. Their positions are below s, but not their indices.
 TEST(WorkPlan, ATreeWithinTheSinks) {
-  WorkShape shape = shape_of(1);
+  WorkShape shape = small_shape(1);
   shape.streaming = true;
   WorkPlan plan(shape, {4, 64, 64, true});
   RowBatch batch;
@@ -341,117 +321,10 @@ TEST(WorkPlan, ATreeWithinTheSinks) {
   EXPECT_EQ(plan.items()[1].key_end, 20);
 }
 
-TEST(WorkPlan, OneThreadNeverSplits) {
-  WorkPlan plan(shape_of(1), {4, 16});
-  RowBatch batch;
-  batch.add(1, 100000);
-  plan.build(batch.rows());
-  EXPECT_EQ(plan.items().size(), 1u);
-  EXPECT_TRUE(plan.tiles().empty());
-}
-
-TEST(WorkPlan, ALongDecodeRowIsSharedAmongThreads) {
-  WorkPlan plan(shape_of(8), {4, 16});
-  RowBatch batch;
-  batch.add(1, 100000);
-  plan.build(batch.rows());
-  EXPECT_GE(plan.items().size(), 8u);
-  EXPECT_EQ(plan.tiles().size(), 2u) << "two heads, and one";
-}
-
-// One row of 8 kv heads with 512 bytes for each key: how many heads an item has, and how many parts the keys of a head
-// have.
-TEST(WorkPlan, SmallDecodeRowsAreCutByHeads) {
-  struct Expected {
-    int32_t threads, keys, heads_each, key_parts;
-  };
-  for (const Expected expected : {
-           Expected{2, 31, 8, 1},       // too few keys for two items
-           Expected{2, 32, 4, 1},       // as many items as there is work for
-           Expected{2, 64, 2, 1},       //
-           Expected{2, 1024, 1, 1},     // four items a thread, nothing to merge
-           Expected{2, 4096, 1, 1},     // items of 2 MiB
-           Expected{2, 16384, 8, 8},    // whole pages are faster to read from memory
-           Expected{4, 4096, 1, 2},     // more items than heads
-           Expected{16, 1024, 1, 2},    // parts have at least min_split_keys keys of all heads
-           Expected{16, 32768, 1, 8},   //
-           Expected{16, 65536, 8, 64},  //
-       }) {
-    WorkShape shape;
-    shape.num_q_heads = 32;
-    shape.num_kv_heads = 8;
-    shape.v_head_dim = 128;
-    shape.key_bytes = 512;
-    shape.tiling = {8, 128, 1, 64, 64};
-    shape.num_threads = expected.threads;
-    WorkPlan plan(shape, {4, 16});
-    RowBatch batch;
-    batch.add(1, expected.keys - 1);
-    plan.build(batch.rows());
-    SCOPED_TRACE(std::to_string(expected.threads) + " threads, " + std::to_string(expected.keys) + " keys");
-    const int32_t ranges = 8 / expected.heads_each;
-    ASSERT_EQ(plan.items().size(), static_cast<size_t>(ranges * expected.key_parts));
-    EXPECT_EQ(plan.tiles().size(), static_cast<size_t>(expected.key_parts > 1 ? ranges : 0));
-    for (size_t i = 0; i < plan.items().size(); ++i) {
-      const kvc_backend_item& item = plan.items()[i];
-      EXPECT_EQ(item.head_begin, static_cast<int32_t>(i) / expected.key_parts * expected.heads_each);
-      EXPECT_EQ(item.head_end, item.head_begin + expected.heads_each);
-    }
-  }
-}
-
-// A backend gets no items with fewer heads than its tiling has, and no other number of splits than the caller's.
-TEST(WorkPlan, HeadsStayTogether) {
-  WorkShape shape = shape_of(8);
-  shape.tiling.heads_per_item = 3;
-  WorkPlan whole(shape, {4, 16});
-  shape.tiling.heads_per_item = 1;
-  shape.key_splits = 5;
-  WorkPlan counted(shape, {4, 16});
-  RowBatch batch;
-  batch.add(1, 2000);
-  for (WorkPlan* plan : {&whole, &counted}) {
-    plan->build(batch.rows());
-    EXPECT_GE(plan->items().size(), 5u);
-    EXPECT_EQ(plan->tiles().size(), 1u);
-    for (const kvc_backend_item& item : plan->items()) EXPECT_EQ(item.head_end - item.head_begin, 3);
-  }
-}
-
-// With fixed splits a row has an item for each block, as long as there is room for items and for the floats of their
-// states.
-TEST(WorkPlan, FixedSplitsAreBounded) {
-  for (const auto& [v_head_dim, blocks] : {std::pair{10, 4096}, std::pair{1022, 2048}}) {
-    WorkShape shape = shape_of(8);
-    shape.num_q_heads = 4;
-    shape.num_kv_heads = 1;
-    shape.v_head_dim = v_head_dim;
-    shape.fix_splits();
-    const BatchLimits limits = {1, 1};
-    WorkPlan plan(shape, limits);
-    for (const bool fits : {true, false}) {
-      RowBatch batch;
-      batch.add(1, (blocks + (fits ? 0 : 1)) * shape.tiling.split_align - 1);
-      plan.build(batch.rows());
-      EXPECT_EQ(plan.items().size(), fits ? static_cast<size_t>(blocks) : 1u);
-      EXPECT_LE(static_cast<int64_t>(plan.items().size()), WorkPlan::max_items(shape, limits));
-      EXPECT_LE(plan.partial_floats(), WorkPlan::max_partial_floats(shape, limits));
-    }
-  }
-}
-
-TEST(WorkPlan, AShortRowIsNotWorthASplit) {
-  WorkPlan plan(shape_of(8), {4, 16});
-  RowBatch batch;
-  batch.add(1, 40);
-  plan.build(batch.rows());
-  EXPECT_EQ(plan.items().size(), 1u);
-}
-
 // Calls that see only a part of the keys. Every row still has its item, over no more than that part.
 TEST(WorkPlan, FollowsTheFlagsOfTheCall) {
   for (int32_t threads : {1, 8}) {
-    WorkPlan plan(shape_of(threads), {4, 64});
+    WorkPlan plan(small_shape(threads), {4, 64});
     RowBatch batch;
     batch.add(1, 5000);
     batch.add(20, 300);
@@ -488,7 +361,7 @@ TEST(WorkPlan, FollowsTheFlagsOfTheCall) {
 }
 
 TEST(WorkPlan, NothingForNoRows) {
-  WorkPlan plan(shape_of(4), {4, 16});
+  WorkPlan plan(small_shape(4), {4, 16});
   plan.build(RowBatch().rows());
   EXPECT_TRUE(plan.items().empty());
 }

@@ -187,9 +187,7 @@ kvc_status launch_scores(const Device& device, const SelectCall& select, int32_t
   const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
   const ScoreKernel kernel =
       type_of(call.select.q.dtype) == Type::kF16 ? tile_kernel_of<F16>(copy, sums) : tile_kernel_of<Bf16>(copy, sums);
-  const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
-  const kvc_status status = check(result, "cudaFuncSetAttribute", "scores of keys", error);
+  const kvc_status status = allow_shared(device, kernel, "scores of keys", error);
   if (status != KVC_OK) return status;
   const int64_t tiles = (most + kTileKeys - 1) / kTileKeys,
                 at_once = device.shared_of_multiprocessor / (kTileScoresShared + 1024) > 1 ? 2 : 1;

@@ -146,9 +146,8 @@ __device__ __forceinline__ void merge_one_state(const MergeCall& call, const kvc
   };
   MergeSums all = {-INFINITY, 0.0f};
   for (int32_t begin = 0; begin < count; begin += kWeightParts) weigh(begin, &all);
-  const FinalState final = final_state(static_cast<double>(all.m), static_cast<double>(all.l), sink);
-  const float scale = static_cast<float>(final.scale);
-  if (lane == 0 && lse != nullptr) *lse = final.lse;
+  const float scale = final_scale(all.m, all.l, sink);
+  if (lane == 0 && lse != nullptr) *lse = final_lse(all.m, all.l, sink);
   for (int32_t first = 0; first < call.dims; first += kDims * kWarpSize) {
     const int32_t d = first + lane * kDims;
     float o[kDims] = {};

@@ -105,6 +105,12 @@ __device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_
   if (!is_shared(&item) && !has_lists(call)) fixed->tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
 }
 
+// The factor by which scores of a row of the batch with a kv head are multiplied.
+__device__ __forceinline__ float unit_of_row(const AttendCall& call, int32_t row, int32_t head) {
+  return head_scale(&call.layer.k_scales, head) *
+         (row_factor(&call.args.q_scales, row, head) * row_factor(&call.args.k_scales, row, head));
+}
+
 // Finds the place, the mask and the scale of row r of the block. Call point_to_call first.
 template <class AnyFixed>
 __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backend_item& item, const AttendBlock& block,
@@ -117,9 +123,7 @@ __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backe
     const KeyRange all = {0, call.listed.counts[list_of(call.listed, item.part, place.token, block.head)]};
     fixed->masks[r].keys = intersect(all, KeyRange{item.key_begin, item.key_end});
   }
-  fixed->units[r] =
-      head_scale(&call.layer.k_scales, block.head) *
-      (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
+  fixed->units[r] = unit_of_row(call, place.row, block.head);
 }
 
 // A key of a call with lists. page, slot: the page of the key's rows, and their slot within the page. index, position:

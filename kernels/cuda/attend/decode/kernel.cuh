@@ -267,12 +267,8 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
   const float unit =
       head_scale(&call.layer.v_scales, fixed.block.head) * row_factor(&args.v_scales, place.row, fixed.block.head);
   const bool is_part = place.partial_offset >= 0;
-  FinalState final = {};
-  if (!is_part) {
-    final = final_state(static_cast<double>(m), static_cast<double>(l),
-                        args.sinks == nullptr ? nullptr : args.sinks + head);
-  }
-  const float scale = is_part ? unit : unit * static_cast<float>(final.scale);
+  const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+  const float scale = is_part ? unit : unit * final_scale(m, l, sink);
   const int64_t states = place.states, index = place.first_state + head;
   float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
   const int64_t base = out_element(args, place.row, place.token, head);
@@ -312,7 +308,7 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
     partial[states * kDims + index] = m;
     partial[states * kDims + states + index] = l;
   } else if (args.lse != nullptr) {
-    args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+    args.lse[lse_element(args, place.row, place.token, head)] = final_lse(m, l, sink);
   }
 }
 
@@ -353,20 +349,21 @@ __device__ __forceinline__ void stream_keys(const DecodeCall& call, DecodeFixed&
   const int32_t stages = call.stages;
   unsigned char* const tiles = q + Kind::kQueryParts * Kind::kPartBytes;
   unsigned char* const ring = tiles + warp * stages * Kind::kTileBytes;
-  DecodeReader<Kind> reader(call.attend, fixed, warp, lane);
+  DecodeReader<Kind> reader(call, fixed, warp, lane);
   Rows rows;
   int32_t read = 0, write = 0;
   // Tile i is computed after the copies of tile i + stages - 1 have begun. Iterations with i < 0 only begin copies.
-  for (int32_t i = 1 - stages; i < reader.tiles; ++i) {
+  for (int32_t i = 1 - stages; i <= 0 || i < reader.tiles; ++i) {
+    if (i == 0) {
+      if (fixed.exact != 0) find_exact_rows(call, warp * kWarpSize + lane, &fixed);
+      rows.begin(call, fixed, warp, lane, q);
+    }
     if (i >= 0) wait_for_stage(stages);
     __syncwarp();  // the tile has arrived, and the previous tile is no longer read
     reader.begin_tile(call, fixed, ring + write * Kind::kTileBytes);
     close_copies();
     write = write + 1 == stages ? 0 : write + 1;
-    if (i < 0) {
-      if (i + 1 == 0) rows.begin(call, fixed, warp, lane, q);
-      continue;
-    }
+    if (i < 0 || i >= reader.tiles) continue;
     rows.compute(call, fixed, q, ring + read * Kind::kTileBytes, reader.first + i * Kind::kStep, lane);
     read = read + 1 == stages ? 0 : read + 1;
   }
@@ -385,7 +382,7 @@ __device__ __forceinline__ void compute_decode_block(const DecodeCall& call, int
   unsigned char* const q = shared + kDecodeFixedBytes;
   const float* const results = reinterpret_cast<const float*>(q + Kind::kQueryParts * Kind::kPartBytes);
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
-  if (!begin_decode_block(call.attend, index, thread, Kind::kStep, &fixed)) return;
+  if (!begin_decode_block(call, index, thread, Kind::kStep, &fixed)) return;
   if constexpr (!Kind::kNarrow) {
     stream_keys<Kind, DecodeRows<Kind>>(call, fixed, q, warp, lane);
   } else if (fixed.rows <= 8) {

@@ -1,6 +1,8 @@
 // Chooses the instance of attend_decode_kernel for a call, and launches it.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include <bit>
+
 #include "kernels/cuda/attend/common/live_grid.h"
 #include "kernels/cuda/attend/decode/kernel.cuh"
 #include "kernels/cuda/attend/decode/launch.h"
@@ -36,6 +38,12 @@ bool has_tiles_in_pages(const kvc_backend_layer& layer) {
   return layer.page_size % kDecodeKeys == 0 && layer.k.slot_stride_bytes < most && layer.v.slot_stride_bytes < most;
 }
 
+// Returns i if x is 2 to the power i. Otherwise returns -1.
+int32_t shift_of(int32_t x) {
+  const auto bits = static_cast<uint32_t>(x);
+  return std::has_single_bit(bits) ? std::countr_zero(bits) : -1;
+}
+
 }  // namespace
 
 DecodeShape shape_of_decode(const Device& device, const AttendCall& call) {
@@ -46,18 +54,21 @@ DecodeShape shape_of_decode(const Device& device, const AttendCall& call) {
 kvc_status launch_decode(const Device& device, const AttendCall& call, const DecodeShape& shape, int64_t blocks,
                          void* stream, kvc_error* error) {
   const kvc_backend_layer& layer = call.layer;
-  DecodeCall decode = {call, shape.stages, 0, 0, is_plain(call) ? 1 : 0, has_tiles_in_pages(layer) ? 1 : 0};
+  DecodeCall decode = {call,
+                       shape.stages,
+                       0,
+                       0,
+                       is_plain(call) ? 1 : 0,
+                       has_tiles_in_pages(layer) ? 1 : 0,
+                       layer.num_q_heads / layer.num_kv_heads,
+                       shift_of(layer.page_size)};
   decode.has_token_scales = has_token_scales(&layer.k_scales) ? 1 : 0;
   // Scales of tokens do not count here: they are loaded with the tiles (has_token_scales).
   const bool scaled = (layer.k_scales.data != nullptr && decode.has_token_scales == 0) ||
                       call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   decode.has_units = scaled ? 1 : 0;
   const DecodeKernel kernel = decode_kernel(call);
-  // The limit of shared memory belongs to the kernel, for all threads of the process. It is always set to the same
-  // value, because another thread may be about to launch the kernel with more shared memory.
-  const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
-  kvc_status status = check(result, "cudaFuncSetAttribute", "attention of few rows", error);
+  kvc_status status = allow_shared(device, kernel, "attention of few rows", error);
   const int32_t threads = decode_warps(layer.head_dim, element_bits(stored_type(layer))) * kWarpSize;
   if (status == KVC_OK) {
     status = cap_blocks(device, call.live_blocks, reinterpret_cast<const void*>(kernel), threads, shape.shared_bytes,

@@ -12,16 +12,11 @@ constexpr int32_t kDecodeRows = 16;      // the largest number of rows of a bloc
 constexpr int32_t kDecodeKeys = 16;      // a tile has one or two times as many keys (decode_tile_keys)
 constexpr int32_t kMaxDecodeStages = 4;  // the largest number of tiles of a warp in shared memory
 
-// Returns why another kernel must compute the blocks of few rows of a call, or null. The caller has checked that tensor
-// cores can compute the call (why_simple).
-inline const char* why_not_decode(const kvc_backend_attend& args) {
-  const kvc_backend_layer& layer = *args.layer;
+// Returns why another kernel must compute all blocks of few rows over a layer, or null.
+inline const char* why_not_decode(const kvc_backend_layer& layer) {
   const Type stored = stored_type(layer);
   const int32_t dims = layer.head_dim, v_dims = layer.v_head_dim;
   if (is_latent(layer)) return "V is part of K";
-  if (args.plan->fold_keys > 0) return "states are folded";
-  if (args.key_tables != nullptr && layer.rope_dim > 0) return "keys are rotated on read";
-  if (args.softcap != 0.0 || args.alibi_slopes != nullptr) return "scores have options";
   if (stored == Type::kE5m2) return "K is float8_e5m2";
   if (stored == Type::kE2m1) return "K has scales of blocks";
   if (stored == Type::kU4 && dims == 256) return "256 dims of uint4 have no instance";
@@ -30,11 +25,24 @@ inline const char* why_not_decode(const kvc_backend_attend& args) {
     return "head dims have no instance";
   return nullptr;
 }
+// Returns why another kernel must compute the blocks of few rows of a call, or null. The caller has checked that tensor
+// cores can compute the call (why_simple).
+inline const char* why_not_decode(const kvc_backend_attend& args) {
+  if (args.plan->fold_keys > 0) return "states are folded";
+  if (args.key_tables != nullptr && args.layer->rope_dim > 0) return "keys are rotated on read";
+  if (args.softcap != 0.0 || args.alibi_slopes != nullptr) return "scores have options";
+  return why_not_decode(*args.layer);
+}
 
 // The number of warps of a block. A warp needs registers for 16 rows of o, and shared memory for at least two tiles.
 // element_bits: the bits of an element of stored K or V.
 KVC_HOST_DEVICE constexpr int32_t decode_warps(int32_t dims, int32_t element_bits) {
   return dims * element_bits > 2048 ? 2 : 4;
+}
+// The number of blocks that fit on a multiprocessor by their registers.
+KVC_HOST_DEVICE constexpr int32_t decode_blocks(int32_t dims, int32_t v_dims, int32_t element_bits) {
+  if (decode_warps(dims, element_bits) == 2) return 4;
+  return v_dims > 128 || (element_bits == 8 && v_dims == 128) ? 2 : 3;
 }
 // The number of keys of a tile. Each warp has its own tiles. With 8-bit storage, K and V of a tile have at most 8 KiB,
 // so that three tiles of each warp fit.
@@ -52,9 +60,13 @@ KVC_HOST_DEVICE constexpr int32_t query_parts(Type q, Type stored) {
   return stored == Type::kU4 ? rotated_parts(q) : 1;
 }
 
+// The bytes of shared memory of a block besides q and tiles are at most this number (kDecodeFixedBytes).
+constexpr int32_t kMostDecodeFixedBytes = 3584;
+
 struct DecodeShape {
   int32_t stages;  // the number of tiles of a warp in shared memory; 0: not even two fit
   int32_t shared_bytes;
+  int32_t blocks;  // the number of blocks that fit on a multiprocessor
 };
 
 // Chooses the shape of a block. First it chooses how many blocks share a multiprocessor: as many as fit with two stages
@@ -80,7 +92,8 @@ inline DecodeShape decode_shape(const kvc_backend_layer& layer, Type q, int32_t 
       for (int32_t stages = kMaxDecodeStages; stages >= least; --stages) {
         const int32_t tiles = warps * stages * tile;
         const int32_t bytes = before + (tiles > results ? tiles : results);
-        if (bytes <= most) return {stages, bytes};
+        const int32_t fitting = decode_blocks(layer.head_dim, layer.v_head_dim, bits);
+        if (bytes <= most) return {stages, bytes, blocks < fitting ? blocks : fitting};
       }
     }
   }

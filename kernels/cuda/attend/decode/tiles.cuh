@@ -29,7 +29,9 @@ struct DecodeCall {
   int32_t has_units;         // scores are multiplied by scales of K or q that do not belong to tokens
   int32_t has_token_scales;  // tokens have scales
   int32_t q_is_plain;        // q is copied unchanged, 16 aligned bytes at a time
-  int32_t one_page;  // 16 keys from a multiple of 16 on are in one page, and byte offsets within a page fit in int32
+  int32_t one_page;    // 16 keys from a multiple of 16 on are in one page, and byte offsets within a page fit in int32
+  int32_t group;       // the number of query heads of a kv head
+  int32_t page_shift;  // the page size is 2 to this power; -1: it is no power of two
 };
 
 constexpr int kMostDecodeWarps = 4;
@@ -39,6 +41,7 @@ struct DecodeFixed {
   const kvc_backend_item* item;
   AttendBlock block;
   int32_t rows;
+  int32_t exact;  // 1: every row sees all keys of the item, and the item has one query (kvc_backend_plan.exact_items)
   int32_t entries_on,
       slots_on;  // the distance, in page-list entries and slots, from a lane's key to its key in the warp's next tile
   kvc_backend_attend args;  // only layer and plan are set, because the rules of kernels/common read only these
@@ -55,6 +58,7 @@ struct DecodeFixed {
   uint32_t full_begin, full_end;                 // all rows see all keys of this range
 };
 constexpr int32_t kDecodeFixedBytes = (static_cast<int32_t>(sizeof(DecodeFixed)) + 127) / 128 * 128;
+static_assert(kDecodeFixedBytes <= kMostDecodeFixedBytes);
 
 // The types and dims of an instance of the kernel. Q: the type of q and K in products. P: the type of P and V in
 // products.
@@ -71,9 +75,7 @@ struct DecodeKind {
   static constexpr int kQueryParts = query_parts(std::is_same_v<Q, F16> ? Type::kF16 : Type::kBf16, kStored);
   static constexpr int kPartBytes = kDecodeRows * kDims * 2;
   static constexpr int kWarps = decode_warps(kDims, kBits), kThreads = kWarps * kWarpSize;
-  // The smallest number of blocks that must fit on a multiprocessor by their registers. decode_shape limits the number
-  // by shared memory.
-  static constexpr int kBlocks = kWarps == 2 ? 4 : kValueDims > 128 || (kNarrow && kValueDims == 128) ? 2 : 3;
+  static constexpr int kBlocks = decode_blocks(kDims, kValueDims, kBits);
   static constexpr int kKeyPitch = kDims * kBits / 8, kValuePitch = kValueDims * kBits / 8;
   static constexpr int kScalesAt = kKeys * (kKeyPitch + kValuePitch);
   static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kBits, kHasScales);
@@ -112,39 +114,87 @@ __device__ __forceinline__ uint64_t first_row_of(const kvc_backend_pool& pool, i
   return reinterpret_cast<uint64_t>(pool.data) + static_cast<uint64_t>(head * pool.head_stride_bytes);
 }
 
-// Finds the work of block `index` of the call: its rows, their masks and places, and the keys that they see. Returns
-// false if the block has no work. Ends with a barrier. keys_on: the distance from a warp's tile to its next tile, in
-// keys.
-__device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int64_t index, int32_t thread,
-                                                   int32_t keys_on, DecodeFixed* fixed) {
-  AttendBlock block;
-  if (!find_block(call, index, &block)) return false;
-  const kvc_backend_item& item = call.plan.arrays.items[block.item];
-  const int32_t group = call.layer.num_q_heads / call.layer.num_kv_heads, rows = block.row_end - block.row_begin;
-  if (thread == 0) {
-    fixed->item = &item;
-    fixed->block = block;
-    fixed->rows = rows;
-    fixed->k_rows = first_row_of(call.layer.k, block.head);
-    fixed->v_rows = first_row_of(call.layer.v, block.head);
-    fixed->entries_on = keys_on / call.layer.page_size;
-    fixed->slots_on = keys_on % call.layer.page_size;
-    fixed->args.layer = &call.layer;
-    fixed->args.plan = plan_of(call);
-    fixed->tree = KeyTree{INT32_MAX, nullptr};
-    if (!is_shared(&item)) fixed->tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
-  }
-  if (thread == kWarpSize) fixed->pages = pages_of_item(&call.plan.arrays.tables, &item);
-  __syncthreads();
-  if (thread < rows) {
-    find_row(call, item, block, group, thread, fixed);
-    fixed->heads[thread] = block.head * group + (block.row_begin + thread) % group;
+// The place of key `key` in a page list: an entry, and a slot of its page.
+struct KeyEntry {
+  int32_t entry, slot;
+};
+__device__ __forceinline__ KeyEntry entry_of_key(const DecodeCall& call, int32_t key) {
+  if (call.page_shift >= 0) return {key >> call.page_shift, key & ((1 << call.page_shift) - 1)};
+  return {key / call.attend.layer.page_size, key % call.attend.layer.page_size};
+}
+
+// Finds the places, masks and scales of the block's rows, and the keys that they see. Ends with a barrier.
+__device__ __forceinline__ void find_decode_rows(const DecodeCall& call, int32_t thread, DecodeFixed* fixed) {
+  const AttendBlock& block = fixed->block;
+  if (thread < fixed->rows) {
+    find_row(call.attend, *fixed->item, block, call.group, thread, fixed);
+    fixed->heads[thread] = block.head * call.group + (block.row_begin + thread) % call.group;
   } else if (thread < kDecodeRows) {
     fixed->units[thread] = 0.0f;
   }
   __syncwarp();
-  if (thread < kWarpSize) find_key_bounds(fixed, rows, thread);
+  if (thread < kWarpSize) find_key_bounds(fixed, fixed->rows, thread);
   __syncthreads();
+}
+
+// Finds the places, masks and scales of rows that see all keys of their item. Ends with a barrier.
+__device__ __forceinline__ void find_exact_rows(const DecodeCall& call, int32_t thread, DecodeFixed* fixed) {
+  const kvc_backend_item& item = *fixed->item;
+  const AttendBlock& block = fixed->block;
+  if (thread < fixed->rows) {
+    QueryPlace place;
+    place.row = item.row;
+    place.query = item.q_begin;
+    place.token = plan_of(call.attend)->arrays.rows.token_begin[item.row] + item.q_begin;
+    place.states = (item.head_end - item.head_begin) * call.group;
+    place.first_state = -item.head_begin * call.group;
+    place.partial_offset = item.partial_offset;
+    fixed->places[thread] = place;
+    const KeyRange keys = {item.key_begin, item.key_end};
+    fixed->masks[thread] = QueryMask{keys, keys, 0, 0};
+    fixed->units[thread] = unit_of_row(call.attend, item.row, block.head);
+    fixed->heads[thread] = block.head * call.group + block.row_begin + thread;
+  } else if (thread < kDecodeRows) {
+    fixed->units[thread] = 0.0f;
+  }
+  __syncthreads();
+}
+
+// Finds the work of block `index` of the call, and the keys that its rows see. Also finds the rows, except if they are
+// exact: then find_exact_rows does this later, so that the first copies begin earlier. Returns false if the block has
+// no work. Ends with a barrier. keys_on: the distance from a warp's tile to its next tile, in keys.
+__device__ __forceinline__ bool begin_decode_block(const DecodeCall& call, int64_t index, int32_t thread,
+                                                   int32_t keys_on, DecodeFixed* fixed) {
+  AttendBlock block = block_at(call.attend, index);
+  if (block.row_begin >= block.row_end) return false;
+  const kvc_backend_item& item = call.attend.plan.arrays.items[block.item];
+  const kvc_backend_plan* const plan = plan_of(call.attend);
+  // These loads are independent, so that the block waits for one of them only.
+  const int32_t queries = item.q_end - item.q_begin, key_begin = item.key_begin, key_end = item.key_end;
+  const bool exact = (plan->exact_items != 0) & (queries == 1);
+  if (thread == 0) {
+    fixed->item = &item;
+    fixed->block = block;
+    fixed->rows = block.row_end - block.row_begin;
+    fixed->exact = exact ? 1 : 0;
+    fixed->k_rows = first_row_of(call.attend.layer.k, block.head);
+    fixed->v_rows = first_row_of(call.attend.layer.v, block.head);
+    const KeyEntry on = entry_of_key(call, keys_on);
+    fixed->entries_on = on.entry;
+    fixed->slots_on = on.slot;
+    fixed->args.layer = &call.attend.layer;
+    fixed->args.plan = plan;
+    fixed->tree = KeyTree{INT32_MAX, nullptr};
+    if (exact) {
+      fixed->keys_begin = fixed->full_begin = static_cast<uint32_t>(key_begin);
+      fixed->keys_end = fixed->full_end = static_cast<uint32_t>(key_end);
+    } else if (!is_shared(&item)) {
+      fixed->tree = tree_of_row(&plan->arrays.rows, item.row);
+    }
+  }
+  if (thread == kWarpSize) fixed->pages = pages_of_item(&call.attend.plan.arrays.tables, &item);
+  __syncthreads();
+  if (!exact) find_decode_rows(call, thread, fixed);
   return true;
 }
 
@@ -162,16 +212,16 @@ class DecodeReader {
   // The warp's tiles begin at the keys first, first + kStep, ... below `end`.
   int32_t first, end, tiles;
 
-  __device__ __forceinline__ DecodeReader(const AttendCall& call, const DecodeFixed& fixed, int32_t warp, int32_t lane)
+  __device__ __forceinline__ DecodeReader(const DecodeCall& call, const DecodeFixed& fixed, int32_t warp, int32_t lane)
       : lane_(lane), leaf_index_(-1), leaf_(nullptr) {
     const bool any = fixed.keys_begin < fixed.keys_end;
     first = (any ? static_cast<int32_t>(fixed.keys_begin) / Kind::kKeys + warp : warp) * Kind::kKeys;
     end = any ? static_cast<int32_t>(fixed.keys_end) : 0;
     tiles = first < end ? (end - first + Kind::kStep - 1) / Kind::kStep : 0;
     next_ = first;
-    const int32_t page_size = call.layer.page_size, key = first + lane % Kind::kKeys;
-    entry_ = key / page_size;
-    slot_ = key % page_size;
+    const KeyEntry at = entry_of_key(call, first + lane % Kind::kKeys);
+    entry_ = at.entry;
+    slot_ = at.slot;
     find_page(fixed);
   }
 
@@ -220,7 +270,10 @@ class DecodeReader {
     page_ = -1;
     if (next_ >= end) return;
     bool seen = is_full_tile<Kind::kKeys>(fixed, next_);
-    if (!seen) {
+    if (!seen && fixed.exact != 0) {  // the masks may not be known yet
+      const uint32_t key = static_cast<uint32_t>(next_ + lane_ % Kind::kKeys);
+      seen = key >= fixed.keys_begin && key < fixed.keys_end;
+    } else if (!seen) {
       for (int32_t r = 0; r < fixed.rows && !seen; ++r) seen = sees_decode_key(fixed, r, next_ + lane_ % Kind::kKeys);
     }
     if (!seen) return;

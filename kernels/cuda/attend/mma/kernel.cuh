@@ -233,9 +233,7 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
     const float unit = call.plan.fold_keys > 0 ? 1.0f : value_unit(state, r);
     const bool is_part = place.partial_offset >= 0;
     const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-    FinalState final = {};
-    if (!is_part) final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
-    const float scale = is_part ? unit : unit * static_cast<float>(final.scale);
+    const float scale = is_part ? unit : unit * final_scale(m, l, sink);
     const int64_t states = place.states, index = place.first_state + head;
     float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
     const int64_t base = out_element(args, place.row, place.token, head);
@@ -261,7 +259,7 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
       partial[states * dims + index] = m;
       partial[states * dims + states + index] = l;
     } else if (args.lse != nullptr) {
-      args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+      args.lse[lse_element(args, place.row, place.token, head)] = final_lse(m, l, sink);
     }
   }
 }

@@ -45,11 +45,7 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
                            : is_latent(call.layer) ? (turns ? rotated_latent_kernel(mma) : latent_kernel(mma))
                            : is_f16                ? (turns ? rotated_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
                                                    : (turns ? rotated_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
-  // The limit of shared memory belongs to the kernel, for all threads of the process. It is always set to the same
-  // value, because another thread may be about to launch the kernel with more shared memory.
-  const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
-  const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
+  const kvc_status status = allow_shared(device, kernel, "attend on tensor cores", error);
   if (status != KVC_OK) return status;
   if (!is_latent(call.layer)) {
     const kvc_status capped = cap_blocks(device, call.live_blocks, reinterpret_cast<const void*>(kernel),

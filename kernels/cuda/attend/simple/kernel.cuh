@@ -426,13 +426,13 @@ __device__ __forceinline__ void finish_rows(const AttendState& state) {
       continue;
     }
     const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-    const FinalState final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
-    const float scale = static_cast<float>(final.scale);
+    const float scale = final_scale(m, l, sink);
     const int64_t base = out_element(args, place.row, place.token, head);
     for (int32_t d = state.lane; d < dims; d += kWarpSize) {
       store_element(type, args.out.data, base + d, l == 0.0f ? 0.0f : o[d] * scale);
     }
-    if (args.lse != nullptr && state.lane == 0) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+    if (args.lse == nullptr || state.lane != 0) continue;
+    args.lse[lse_element(args, place.row, place.token, head)] = final_lse(m, l, sink);
   }
 }
 

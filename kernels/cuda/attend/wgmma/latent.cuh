@@ -191,9 +191,10 @@ __device__ __forceinline__ void finish_latent_row(const LatentState& state, int3
     fixed.targets[r] = place.partial_offset + int64_t{place.first_state + head} * kLatentValueDims;
   } else {
     const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-    const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
-    scale *= static_cast<float>(final.scale);
-    if (args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+    scale *= final_scale(natural.m, l, sink);
+    if (args.lse != nullptr) {
+      args.lse[lse_element(args, place.row, place.token, head)] = final_lse(natural.m, l, sink);
+    }
     fixed.targets[r] = out_element(args, place.row, place.token, head);
   }
   fixed.scales[r] = l == 0.0f ? 0.0f : scale;

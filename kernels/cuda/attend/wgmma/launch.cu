@@ -62,9 +62,7 @@ kvc_status launch_instance(const Device& device, const AttendCall& call, const I
     if (status == KVC_OK) status = encode_map(device, layer.v, raw, v, &wgmma.v_map, error);
     if (status != KVC_OK) return status;
   }
-  status = check(cudaFuncSetAttribute(reinterpret_cast<const void*>(instance.kernel),
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block),
-                 "cudaFuncSetAttribute", kPurpose, error);
+  status = allow_shared(device, instance.kernel, kPurpose, error);
   if (status != KVC_OK) return status;
   return launch(kPurpose, stream, {static_cast<unsigned>(blocks * instance.parts), 1, 1},
                 static_cast<unsigned>(instance.threads), static_cast<size_t>(shape.shared_bytes), error,

@@ -238,8 +238,7 @@ __device__ __forceinline__ void finish_wgmma_row(const State& state, const Wgmma
     return;
   }
   const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-  const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
-  const float scale = unit * static_cast<float>(final.scale);
+  const float scale = unit * final_scale(natural.m, l, sink);
   const int64_t base = out_element(args, place.row, place.token, head) + column;
   const auto store = [&](auto* data) { store_row(data + base, rows, half, scale, l == 0.0f); };
   switch (type_of(args.out.dtype)) {
@@ -252,7 +251,8 @@ __device__ __forceinline__ void finish_wgmma_row(const State& state, const Wgmma
     default:
       store(static_cast<float*>(args.out.data));
   }
-  if (column == 0 && args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+  if (column != 0 || args.lse == nullptr) return;
+  args.lse[lse_element(args, place.row, place.token, head)] = final_lse(natural.m, l, sink);
 }
 
 // Finds the work of the thread block: a block of the plan, or a part of one. Blocks of the plan are taken from the last
