@@ -168,7 +168,7 @@ def gpu_page(speed: dict, name: str, sections: dict) -> str:
              ["copy in device memory, read and write", f"{speed['copy'] / 1e12:.2f} TB/s"],
              ["bf16 matrix product", f"{speed['matrix'] / 1e12:.0f} TFLOP/s"]]
     lines = [f"# {speed['machine']}, {speed['date'][:10]}", "", *table(["", ""], about),
-             "Medians of CUDA events, after a write that fills the L2 cache. *Share*: of the copy rate or of the matrix rate above.",
+             "Medians of CUDA events, after a read that fills the L2 cache. *Share*: of the copy rate or of the matrix rate above.",
              "**Bold** figures miss their target. The last column is PyTorch's attention over contiguous K and V.", "",
              f"![Figures of this GPU beside their targets]({name}-bars.svg)", ""]
     for work, figures in sections.items():

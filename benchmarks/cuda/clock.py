@@ -1,5 +1,6 @@
-"""Times on a GPU: medians of CUDA events. Before each run, a write fills the L2 cache. A pause follows, in which the host
-enqueues the call, so that the time to enqueue it is not measured.
+"""Times on a GPU: medians of CUDA events. Before each run, a read fills the L2 cache, as weights do between two layers of a
+model. (If a write filled it, each line that the call reads would first be written to memory.) A pause follows, in which the
+host enqueues the call, so that the time to enqueue it is not measured.
 
 The limits of the GPU are measured in the same run: the bytes that a copy reads and writes, and a bf16 matrix product.
 """
@@ -21,12 +22,12 @@ class Clock:
         self.device, self.on_card = device, device != "cpu"
         self.repeats = repeats if self.on_card else 1
         if self.on_card:
-            self._flush = torch.empty(1 << 29, dtype=torch.uint8, device=device)
+            self._other = torch.zeros(1 << 27, dtype=torch.float32, device=device)  # larger than every L2 cache
 
     def seconds(self, call, prepare=lambda: None, finish=lambda: None) -> float:
         """Median time of call() on the device. prepare() and finish() run before and after it, unmeasured."""
         times = []
-        for number in range(self.repeats + 2):
+        for _ in range(self.repeats + 2):
             prepare()
             if not self.on_card:
                 begin = time.perf_counter()
@@ -34,7 +35,7 @@ class Clock:
                 times.append(time.perf_counter() - begin)
             else:
                 events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-                self._flush.fill_(number)  # larger than every L2 cache
+                self.fill_cache()
                 torch.cuda._sleep(PAUSE)
                 events[0].record()
                 call()
@@ -43,6 +44,9 @@ class Clock:
                 times.append(events[0].elapsed_time(events[1]) / 1e3)
             finish()
         return statistics.median(times[2:])
+
+    def fill_cache(self) -> None:
+        self._other.sum()
 
     def recorded(self, open_step, calls):
         """Captures calls(step) as one graph, after a step that runs it without capture. Returns a function of a later step,
@@ -74,9 +78,9 @@ class Clock:
         if not self.on_card:
             return self.seconds(call, prepare, finish), 0.0
         times, gaps = [], []
-        for number in range(max(3, self.repeats // 3)):
+        for _ in range(max(3, self.repeats // 3)):
             prepare()
-            self._flush.fill_(number)
+            self.fill_cache()
             self.synchronize()
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
                 call()

@@ -41,6 +41,7 @@ struct DecodeFixed {
   const kvc_backend_item* item;
   AttendBlock block;
   int32_t rows;
+  int32_t token;  // the token of the item's first query
   int32_t exact;  // 1: every row sees all keys of the item, and the item has one query (kvc_backend_plan.exact_items)
   int32_t entries_on,
       slots_on;  // the distance, in page-list entries and slots, from a lane's key to its key in the warp's next tile
@@ -145,7 +146,7 @@ __device__ __forceinline__ void find_exact_rows(const DecodeCall& call, int32_t 
     QueryPlace place;
     place.row = item.row;
     place.query = item.q_begin;
-    place.token = plan_of(call.attend)->arrays.rows.token_begin[item.row] + item.q_begin;
+    place.token = fixed->token;
     place.states = (item.head_end - item.head_begin) * call.group;
     place.first_state = -item.head_begin * call.group;
     place.partial_offset = item.partial_offset;
@@ -192,7 +193,10 @@ __device__ __forceinline__ bool begin_decode_block(const DecodeCall& call, int64
       fixed->tree = tree_of_row(&plan->arrays.rows, item.row);
     }
   }
-  if (thread == kWarpSize) fixed->pages = pages_of_item(&call.attend.plan.arrays.tables, &item);
+  if (thread == kWarpSize) {
+    fixed->pages = pages_of_item(&call.attend.plan.arrays.tables, &item);
+    fixed->token = plan->arrays.rows.token_begin[item.row] + item.q_begin;
+  }
   __syncthreads();
   if (!exact) find_decode_rows(call, thread, fixed);
   return true;
