@@ -14,6 +14,14 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 // sm_90 and later, 1 KiB that the system reserves may be part of it.
 constexpr int64_t kMaxSharedBytes = 47 * 1024;
 
+// For device functions that are rarely needed. Their instructions lie apart from those of the kernel, so that the
+// kernel reads fewer instructions from memory before its first copies begin.
+#if defined(__CUDACC__)
+#define KVC_OUT_OF_LINE inline __device__ __noinline__
+#else
+#define KVC_OUT_OF_LINE inline
+#endif
+
 __device__ __forceinline__ unsigned char* shared_bytes() {
 #if defined(__CUDACC__)
   extern __shared__ __align__(16) unsigned char bytes[];

@@ -181,7 +181,7 @@ class ByteRows {
         p = ((hidden >> i) & 1u) != 0 ? 0.0f : p * scales[Kind::kKeys + i / 4 / kHalves * 16 + i % 4 / 2 * 8];
       }
     }
-    if (Kind::kStored == Type::kI8 || is_full) {
+    if (Kind::kStored == Type::kI8 || is_full || fixed.exact != 0) {  // if rows are exact, V of a hidden key is zeros
       multiply_values<false>(v, lane, s);
     } else {
       const uint32_t found = multiply_values<true>(v, lane, s);

@@ -175,12 +175,14 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
   }
   uint32_t hidden = 0;  // a bit for each score
   if (!is_full) {
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < 8; ++i) {
       const int32_t key = begin + i / 4 * 8 + lane % 4 * 2 + i % 2;
-      if (sees_decode_key(fixed, lane / 4 + i % 4 / 2 * 8, key)) continue;
-      s[i / 4][i % 4] = -INFINITY;
-      hidden |= 1u << i;
+      if (!sees_decode_key(fixed, lane / 4 + i % 4 / 2 * 8, key)) hidden |= 1u << i;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (((hidden >> i) & 1u) != 0) s[i / 4][i % 4] = -INFINITY;
     }
   }
   softmax_decode_scores(call.attend.exp2_scale, s, sums);
@@ -194,7 +196,7 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
   }
   if constexpr (Kind::kNibbles) {  // levels are finite, so p = 0 is enough to leave out a key
     multiply_nibble_values<Kind>(v, scales + kDecodeKeys, lane, s, sums);
-  } else if (is_full) {
+  } else if (is_full || fixed.exact != 0) {  // if rows are exact, V of a hidden key is zeros
     multiply_decode_values<Kind, false>(v, lane, s, sums);
   } else {
     const uint32_t found = multiply_decode_values<Kind, true>(v, lane, s, sums);
@@ -229,19 +231,21 @@ __device__ __forceinline__ void share_decode_sums(DecodeFixed& fixed, float* res
 // states of split items.
 template <class Kind>
 __device__ __forceinline__ void merge_decode_row(const AttendCall& call, DecodeFixed& fixed, int32_t r) {
-  float m = -INFINITY, l = 0.0f, factors[Kind::kWarps] = {};
-#pragma unroll
+  float m = -INFINITY, l = 0.0f;
+#pragma unroll 1  // this code runs once, so it should be short rather than fast
   for (int w = 0; w < Kind::kWarps; ++w) {
     const NaturalMaximum natural = natural_maximum(call, fixed.m[w][r], fixed.l[w][r]);
-    float own[Kind::kWarps];
-#pragma unroll
-    for (int i = 0; i < Kind::kWarps; ++i) own[i] = i == w ? natural.correction : 0.0f;
-    merge_state(factors, &m, &l, own, natural.m, fixed.l[w][r] * natural.correction, Kind::kWarps);
+    const float own = fixed.l[w][r] * natural.correction;
+    MergeWeights<float> weights = {m, 1.0f, 0.0f};  // those of an empty state
+    if (own != 0.0f)
+      weights = l == 0.0f ? MergeWeights<float>{natural.m, 0.0f, 1.0f} : merge_weights<float>(m, natural.m);
+    m = weights.m;
+    l = l * weights.a + own * weights.b;
+    for (int i = 0; i < w; ++i) fixed.factors[i][r] *= weights.a;
+    fixed.factors[w][r] = natural.correction * weights.b;
   }
   fixed.m[0][r] = m;
   fixed.l[0][r] = l;
-#pragma unroll
-  for (int w = 0; w < Kind::kWarps; ++w) fixed.factors[w][r] = factors[w];
 }
 
 // Writes element `index` of the output.

@@ -45,8 +45,8 @@ struct DecodeFixed {
   int32_t exact;  // 1: every row sees all keys of the item, and the item has one query (kvc_backend_plan.exact_items)
   int32_t entries_on,
       slots_on;  // the distance, in page-list entries and slots, from a lane's key to its key in the warp's next tile
-  kvc_backend_attend args;  // only layer and plan are set, because the rules of kernels/common read only these
-  QueryMask masks[kDecodeRows];
+  kvc_backend_attend args;       // only layer and plan are set, because the rules of kernels/common read only these
+  QueryMask masks[kDecodeRows];  // not set if the rows are exact
   QueryPlace places[kDecodeRows];
   int32_t heads[kDecodeRows];  // the q head of a row
   KeyTree tree;
@@ -108,6 +108,8 @@ __device__ __forceinline__ bool is_full_tile(const DecodeFixed& fixed, int32_t b
 }
 
 __device__ __forceinline__ bool sees_decode_key(const DecodeFixed& fixed, int32_t row, int32_t key) {
+  if (fixed.exact != 0)
+    return key >= static_cast<int32_t>(fixed.full_begin) && key < static_cast<int32_t>(fixed.full_end);
   return row < fixed.rows && sees_key(&fixed.tree, &fixed.masks[row], key);
 }
 
@@ -125,7 +127,7 @@ __device__ __forceinline__ KeyEntry entry_of_key(const DecodeCall& call, int32_t
 }
 
 // Finds the places, masks and scales of the block's rows, and the keys that they see. Ends with a barrier.
-__device__ __forceinline__ void find_decode_rows(const DecodeCall& call, int32_t thread, DecodeFixed* fixed) {
+KVC_OUT_OF_LINE void find_decode_rows(const DecodeCall& call, int32_t thread, DecodeFixed* fixed) {
   const AttendBlock& block = fixed->block;
   if (thread < fixed->rows) {
     find_row(call.attend, *fixed->item, block, call.group, thread, fixed);
@@ -138,7 +140,7 @@ __device__ __forceinline__ void find_decode_rows(const DecodeCall& call, int32_t
   __syncthreads();
 }
 
-// Finds the places, masks and scales of rows that see all keys of their item. Ends with a barrier.
+// Finds the places and scales of rows that see all keys of their item. Ends with a barrier.
 __device__ __forceinline__ void find_exact_rows(const DecodeCall& call, int32_t thread, DecodeFixed* fixed) {
   const kvc_backend_item& item = *fixed->item;
   const AttendBlock& block = fixed->block;
@@ -151,8 +153,6 @@ __device__ __forceinline__ void find_exact_rows(const DecodeCall& call, int32_t 
     place.first_state = -item.head_begin * call.group;
     place.partial_offset = item.partial_offset;
     fixed->places[thread] = place;
-    const KeyRange keys = {item.key_begin, item.key_end};
-    fixed->masks[thread] = QueryMask{keys, keys, 0, 0};
     fixed->units[thread] = unit_of_row(call.attend, item.row, block.head);
     fixed->heads[thread] = block.head * call.group + block.row_begin + thread;
   } else if (thread < kDecodeRows) {
@@ -161,12 +161,17 @@ __device__ __forceinline__ void find_exact_rows(const DecodeCall& call, int32_t 
   __syncthreads();
 }
 
+KVC_OUT_OF_LINE AttendBlock block_of_device(const AttendCall& call, int64_t index) {
+  return device_block(call.plan, call.layer, call.many_rows, index);
+}
+
 // Finds the work of block `index` of the call, and the keys that its rows see. Also finds the rows, except if they are
 // exact: then find_exact_rows does this later, so that the first copies begin earlier. Returns false if the block has
 // no work. Ends with a barrier. keys_on: the distance from a warp's tile to its next tile, in keys.
 __device__ __forceinline__ bool begin_decode_block(const DecodeCall& call, int64_t index, int32_t thread,
                                                    int32_t keys_on, DecodeFixed* fixed) {
-  AttendBlock block = block_at(call.attend, index);
+  const AttendBlock block =
+      call.attend.blocks != nullptr ? call.attend.blocks[index] : block_of_device(call.attend, index);
   if (block.row_begin >= block.row_end) return false;
   const kvc_backend_item& item = call.attend.plan.arrays.items[block.item];
   const kvc_backend_plan* const plan = plan_of(call.attend);
@@ -274,10 +279,7 @@ class DecodeReader {
     page_ = -1;
     if (next_ >= end) return;
     bool seen = is_full_tile<Kind::kKeys>(fixed, next_);
-    if (!seen && fixed.exact != 0) {  // the masks may not be known yet
-      const uint32_t key = static_cast<uint32_t>(next_ + lane_ % Kind::kKeys);
-      seen = key >= fixed.keys_begin && key < fixed.keys_end;
-    } else if (!seen) {
+    if (!seen) {
       for (int32_t r = 0; r < fixed.rows && !seen; ++r) seen = sees_decode_key(fixed, r, next_ + lane_ % Kind::kKeys);
     }
     if (!seen) return;
