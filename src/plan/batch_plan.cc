@@ -34,14 +34,16 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
   }
 }
 
-// Writes the slots of a row's new tokens to `mapping`. The list must already have pages for these tokens.
-inline void BatchPlan::map_slots(const PageTable& table, const PageList& list, int64_t page_size, int32_t row,
-                                 int64_t* mapping) const noexcept {
-  const int64_t end = kv_lengths_[row], begin = end - (token_begin_[row + 1] - token_begin_[row]);
+// Writes the slots of a row's new tokens to `mapping`, which has an entry for each token of the batch. tokens: the
+// row's entries of token_begin. end: the row's length. The list must already have pages for the new tokens.
+inline void BatchPlan::map_slots(const PageTable& table, const PageList& list, int64_t page_size, const int32_t* tokens,
+                                 int64_t end, int64_t* mapping) noexcept {
+  const int64_t begin = end - (tokens[1] - tokens[0]);
+  mapping += tokens[0];
   KVC_ASSERT(begin >= 0 && end <= list.size * page_size, end, list.size);
   if (end - begin == 1) {  // decode: the new token is in the last page
     KVC_ASSERT(list.tail_page >= 0, list.tail_page, list.size);
-    mapping[0] = list.tail_page * page_size + (begin - (list.size - 1) * page_size);
+    mapping[0] = (int64_t{list.tail_page} - list.size + 1) * page_size + begin;
     return;
   }
   table.for_each(list, begin / page_size, list.size, [&](int64_t index, int32_t page) {
@@ -108,9 +110,8 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
     const auto first = static_cast<int32_t>(stored);
     token_begin[row] = tokens;
     kv_lengths[row] = slot < 0 ? -1 : first + length;
-    for (int32_t i = 0; i < length; ++i) positions[tokens + i] = slot < 0 ? 0 : first + i;
-    tokens += length;
-    last_rows[row] = length > 0 ? tokens - 1 : -1;
+    last_rows[row] = length > 0 ? tokens + length - 1 : -1;
+    for (int32_t i = 0; i < length; ++i) positions[tokens++] = slot < 0 ? 0 : first + i;
   }
   token_begin[num_rows] = tokens;
   rows_ = {};
@@ -147,7 +148,7 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
       const PageList& list = store.list(slot, g);
       roots[row] = list.root;
       levels[row] = list.levels;
-      if (maps) map_slots(table, list, rules.page_size, row, mapping + token_begin[row]);
+      if (maps) map_slots(table, list, rules.page_size, token_begin + row, kv_lengths[row], mapping);
     }
     if (appended && rules.compresses()) build_compressed(store, slots, g);
     if (!appended && encoder_group < 0) {

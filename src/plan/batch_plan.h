@@ -138,8 +138,8 @@ class BatchPlan {
     return (limits.rows < limits.tokens ? limits.rows : limits.tokens) * limits.tree_nodes;
   }
 
-  void map_slots(const PageTable& table, const PageList& list, int64_t page_size, int32_t row,
-                 int64_t* mapping) const noexcept;
+  static void map_slots(const PageTable& table, const PageList& list, int64_t page_size, const int32_t* tokens,
+                        int64_t end, int64_t* mapping) noexcept;
   int32_t map_closed_rows(const PageTable& table, const PageList& list, const GroupRules& rules, int32_t row,
                           int64_t* mapping) const noexcept;
   void build_compressed(const SequenceStore& store, std::span<const int32_t> slots, int32_t group) noexcept;

@@ -1,7 +1,6 @@
 #include "plan/prefix_trie.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace kvc {
 namespace {
@@ -10,10 +9,6 @@ constexpr int32_t kFanout = KVC_BACKEND_NODE_FANOUT, kFanoutLog2 = KVC_BACKEND_N
 // The largest number of comparisons of two lists, for each row of a batch. After these comparisons, the search ends,
 // because a deeper trie would take more time than it saves.
 constexpr int64_t kComparisonsPerRow = 64;
-
-// The number of entries of a hash table of `count` keys. It is a power of two, and at most half of the entries are
-// used.
-size_t table_size(int64_t count) noexcept { return std::bit_ceil(static_cast<size_t>(2 * count)); }
 
 // Returns the number of entries under a node at `level`. At level 0, a node is a page.
 constexpr int64_t span_of(int32_t level) noexcept { return int64_t{1} << (kFanoutLog2 * level); }
@@ -34,20 +29,14 @@ int64_t agree(const int32_t* nodes, int32_t a, int32_t b, int32_t level, int64_t
   return total;
 }
 
-int32_t page_of(const kvc_backend_tables& tables, int32_t row, int64_t index) noexcept {
-  return kvc_backend_leaf(tables.nodes, tables.roots[row], tables.levels[row], index)[index & (kFanout - 1)];
-}
-
 }  // namespace
 
 int64_t PrefixTrie::bytes_needed(int64_t max_rows) noexcept {
-  return max_rows * static_cast<int64_t>(sizeof(Member) + sizeof(PrefixGroup) + sizeof(Run)) +
-         static_cast<int64_t>(table_size(max_rows) * sizeof(int64_t));
+  return max_rows * static_cast<int64_t>(sizeof(Member) + sizeof(PrefixGroup) + sizeof(Run));
 }
 
 PrefixTrie::PrefixTrie(int64_t max_rows) {
   members_.reserve(static_cast<size_t>(max_rows));
-  seen_.reserve(table_size(max_rows));
   groups_.reserve(static_cast<size_t>(max_rows));
   runs_.reserve(static_cast<size_t>(max_rows));
 }
@@ -84,26 +73,9 @@ void PrefixTrie::push_runs(int32_t begin, int32_t end) noexcept {
   }
 }
 
-// Whether two members have the same key. This check takes less time than a sort of the members. In most batches, no two
-// rows share their first page.
-bool PrefixTrie::any_equal_keys() noexcept {
-  seen_.assign(table_size(static_cast<int64_t>(members_.size())), -1);
-  const size_t mask = seen_.size() - 1;
-  for (const Member& member : members_) {
-    // The multiplication spreads keys with a common stride. The upper half of the product depends on all bits.
-    size_t at = (static_cast<uint64_t>(member.key) * 0x9e3779b97f4a7c15u >> 32) & mask;
-    for (; seen_[at] != -1; at = (at + 1) & mask) {
-      if (seen_[at] == member.key) return true;
-    }
-    seen_[at] = member.key;
-  }
-  return false;
-}
-
 void PrefixTrie::find(const kvc_backend_tables& tables) noexcept {
   const auto count = static_cast<int32_t>(members_.size());
   for (Member& member : members_) member.key |= page_of(tables, member.row, 0);
-  if (!any_equal_keys()) return;
   runs_.clear();
   push_runs(0, count);
   for (int64_t comparisons = kComparisonsPerRow * count; !runs_.empty() && comparisons > 0;) {

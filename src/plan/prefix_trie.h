@@ -40,6 +40,11 @@ class PrefixTrie {
   std::span<const PrefixGroup> groups() const noexcept { return groups_; }
   int32_t row(int32_t index) const noexcept { return members_[static_cast<size_t>(index)].row; }
 
+  // Returns entry `index` of a row's list.
+  static int32_t page_of(const kvc_backend_tables& tables, int32_t row, int64_t index) noexcept {
+    const int32_t* leaf = kvc_backend_leaf(tables.nodes, tables.roots[row], tables.levels[row], index);
+    return leaf[index & (KVC_BACKEND_NODE_FANOUT - 1)];
+  }
   // Returns the number of leading entries, at most `limit`, that are equal in the lists of two rows.
   static int64_t common_pages(const kvc_backend_tables& tables, int32_t row_a, int32_t row_b, int64_t limit) noexcept;
 
@@ -59,10 +64,8 @@ class PrefixTrie {
   // Sorts members [begin, end) by key, and adds each run of two or more members with equal keys to runs_. Members with
   // negative keys are in no run.
   void push_runs(int32_t begin, int32_t end) noexcept;
-  bool any_equal_keys() noexcept;
 
   std::vector<Member> members_;
-  std::vector<int64_t> seen_;  // a hash table of keys; -1 = a free entry
   std::vector<PrefixGroup> groups_;
   std::vector<Run> runs_;  // runs that find has not processed yet
 };

@@ -13,15 +13,20 @@ int32_t queries_of(const kvc_backend_rows& rows, int32_t row) noexcept {
   return rows.token_begin[row + 1] - rows.token_begin[row];
 }
 
-// Returns the number of leading pages that a row may share. They must be full of tokens from before this step, and all
-// queries of the row must see them.
-int32_t shareable_pages(const kvc_backend_rows& rows, int32_t row, const WorkShape& shape) noexcept {
+// Returns the number of leading tokens of a row from before this step that all queries of the row see. The row may
+// share the pages that are full of these tokens.
+int32_t shareable_tokens(const kvc_backend_rows& rows, int32_t row, const WorkShape& shape) noexcept {
   const int32_t queries = queries_of(rows, row), length = rows.kv_lengths[row];
   if (queries == 0 || length <= 0 || queries > shape.tiling.decode_max_queries) return 0;
   if (rows.stream_windows != nullptr && rows.stream_windows[row] > 0) return 0;
   int32_t past = length - queries;
   if (rows.tree_begin != nullptr) past = std::min(past, rows.tree_begin[row]);
-  return std::max(past, 0) / shape.page_size;  // in an encoder group, the length may be less than the number of queries
+  return std::max(past, 0);  // in an encoder group, the length may be less than the number of queries
+}
+
+// Rows of different kinds share no pages: their keys are rotated by different factor sets.
+int32_t kind_of_row(const kvc_backend_rows& rows, int32_t row, const int32_t* key_sets) noexcept {
+  return key_sets == nullptr ? 0 : key_sets[rows.token_begin[row]];
 }
 
 }  // namespace
@@ -40,6 +45,18 @@ bool WorkPlan::pays(const Prefix& prefix) const noexcept {
   return sharing_pays(of);
 }
 
+// Whether two rows may share their first page. In most batches no two rows do, so this check comes before the search.
+bool WorkPlan::any_share_a_page(const kvc_backend_rows& rows, const kvc_backend_tables& tables,
+                                const int32_t* key_sets) noexcept {
+  first_pages_.clear(rows.num_rows);
+  for (int32_t row = 0; row < rows.num_rows; ++row) {
+    if (shareable_tokens(rows, row, shape_) < shape_.page_size) continue;
+    const int64_t kind = kind_of_row(rows, row, key_sets);
+    if (!first_pages_.add(kind << 32 | PrefixTrie::page_of(tables, row, 0))) return true;
+  }
+  return false;
+}
+
 // Finds the prefixes to which rows attend together. Visits a shorter prefix before the longer prefixes within it. A
 // longer prefix covers only the keys after the shorter prefix, and the items of each row cover the keys after its last
 // prefix.
@@ -48,8 +65,7 @@ void WorkPlan::find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tab
   trie_.clear();
   for (int32_t row = 0; row < rows.num_rows; ++row) {
     shares_[row] = {0, 0, 0, -1};
-    const int32_t kind = key_sets == nullptr ? 0 : key_sets[rows.token_begin[row]];
-    trie_.add(row, shareable_pages(rows, row, shape_), kind);
+    trie_.add(row, shareable_tokens(rows, row, shape_) / shape_.page_size, kind_of_row(rows, row, key_sets));
   }
   trie_.find(tables);
   for (const PrefixGroup& group : trie_.groups()) {

@@ -23,6 +23,7 @@
 #include "base/lazy_array.h"
 #include "kernels/common/visible.h"
 #include "kvcache_backend.h"
+#include "plan/key_set.h"
 #include "plan/prefix_trie.h"
 
 namespace kvc {
@@ -165,7 +166,10 @@ class WorkPlan {
   int64_t states_of(const kvc_backend_item& item) const noexcept;
   void emit(Base base, int64_t target_cost) noexcept;
   void emit_tile(const Base& base, const int64_t* wanted) noexcept;
+  bool list_decode_rows(const kvc_backend_rows& rows, int64_t* total, int64_t* most) noexcept;
   // shared_work.cc
+  bool any_share_a_page(const kvc_backend_rows& rows, const kvc_backend_tables& tables,
+                        const int32_t* key_sets) noexcept;
   void find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tables& tables, const int32_t* key_sets) noexcept;
   bool pays(const Prefix& prefix) const noexcept;
   kvc_backend_item item_of(const Prefix& prefix) const noexcept;
@@ -181,6 +185,7 @@ class WorkPlan {
   std::vector<kvc_backend_tile> tiles_;
   std::vector<kvc_backend_span> spans_;
   std::vector<int64_t> parts_;
+  KeySet first_pages_;  // scratch of any_share_a_page
   PrefixTrie trie_;
   std::vector<Prefix> prefixes_;
   LazyArray<RowShare> shares_;  // [rows]: written by the last build that searched for prefixes

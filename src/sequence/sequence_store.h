@@ -335,7 +335,8 @@ class SequenceStore {
     uint8_t state;
     BusyWith busy_with;  // only with kBusy
     bool used;
-    bool streamed;  // has or had a streaming window
+    bool streamed;     // has or had a streaming window
+    bool takes_pages;  // in the last checked step, the sequence needs a page in some group
     StreamWindow stream;
     bool removed() const noexcept { return id == 0; }
   };
@@ -349,10 +350,11 @@ class SequenceStore {
   PageList& edit_list(int32_t slot, int32_t group) noexcept { return lists_[int64_t{slot} * num_groups() + group]; }
   // The rules of a group for a sequence, with its streaming window.
   GroupRules rules_of(int32_t slot, int32_t group) const noexcept { return rules(group).with(records_[slot].stream); }
-  void set_busy(int32_t slot, BusyWith with) noexcept {
-    records_[slot].state |= kBusy;
-    records_[slot].busy_with = with;
+  static void set_busy(Record& record, BusyWith with) noexcept {
+    record.state |= kBusy;
+    record.busy_with = with;
   }
+  void set_busy(int32_t slot, BusyWith with) noexcept { set_busy(records_[slot], with); }
   const char* busy_text(int32_t slot) const noexcept;
   Hole hole(int32_t slot, int32_t group) const noexcept { return {list(slot, group).kept, list(slot, group).first}; }
   bool lists_work_at(int32_t slot, int64_t position) const noexcept;
@@ -490,6 +492,8 @@ class SequenceStore {
   Status check_fill(const PrefixSource& source, int64_t found, int64_t tokens);
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   Status check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot);
+  void take_pages(int32_t slot, int32_t tokens, bool draft, std::span<Reservation> row, std::vector<SlotCopy>* copies,
+                  StepKind kind, std::span<const int32_t> parents) noexcept;
   int32_t list_of(int32_t group) const noexcept { return lists_of_groups_[static_cast<size_t>(group)]; }
   void share_prefix(int32_t parent, int32_t child, int64_t position, std::vector<SlotCopy>* copies) noexcept;
   void find_step_layers(StepKind kind) noexcept;

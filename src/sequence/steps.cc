@@ -104,7 +104,8 @@ Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKi
   }
   if (id == 0) return Status();
   KVC_TRY(resolve_first(id, row, slot));
-  const Record& record = records_[*slot];
+  Record& record = records_[*slot];
+  record.takes_pages = false;
   if (busy(*slot) || (!kind.with_trees && (record.state & kTree) != 0)) return not_idle(*slot, row);
   KVC_TRY(check_layers(*slot, row, kind));
   const int64_t stored = kind.encoder_group < 0 ? record.stored : stored_in(*slot, kind.encoder_group);
@@ -118,9 +119,10 @@ Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKi
 Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
                                  std::span<int32_t> slots, StepKind kind, std::span<const int32_t> parents) {
   const uint8_t refused = kBusy | kSuspended | (kind.with_trees ? 0 : kTree);
-  const bool tokens = kind.encoder_group < 0;
+  const bool tokens = kind.encoder_group < 0, one_list = stored_layers_.num_lists() == 1;
   start_marking();
   find_step_layers(kind);
+  const StoredLayers::LayerSet layers = step_layers_[0];
   for (size_t i = 0; i < ids.size(); ++i) {
     // Accepts the usual row here, without making a Status. Its sequence exists, is idle, occurs for the first time, and
     // has room, and all layers of the step hold its tokens. check_row checks all other rows.
@@ -128,8 +130,10 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
     if (slot >= 0 && slot < records_.size()) {
       Record& record = records_[slot];
       if (tokens && record.id == ids[i] && record.mark != mark_ && (record.state & refused) == 0 && lengths[i] > 0 &&
-          lengths[i] <= config_.max_length - record.stored && layers_complete(slot)) {
+          lengths[i] <= config_.max_length - record.stored && stored_layers_.complete(slot, 0, layers) &&
+          (one_list || layers_complete(slot))) {
         record.mark = mark_;
+        record.takes_pages = false;
         slots[i] = slot;
         continue;
       }
@@ -138,19 +142,21 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
   }
   Shortage shortage;
   for (int32_t g = 0; g < num_groups(); ++g) {
-    int64_t& required = needed_pages_[static_cast<size_t>(g)];
-    required = 0;
+    needed_pages_[static_cast<size_t>(g)] = 0;
     if (!grows(g, kind)) continue;
+    int64_t required = 0;
     const int64_t available = table(g).available_pages();
     const bool with_drafts = keeps_drafts(g, parents);
     int64_t first_missing = -1;
     size_t token = 0;
     for (size_t i = 0; i < ids.size(); token += static_cast<size_t>(lengths[i++])) {
       if (slots[i] < 0 || fits_tail(slots[i], g, lengths[i])) continue;
+      records_[slots[i]].takes_pages = true;
       required += pages_for_append(slots[i], g, lengths[i]);
       if (with_drafts && parents[token] != KVC_TREE_NONE) required += draft_pages(slots[i], lengths[i]);
       if (required > available && first_missing < 0) first_missing = static_cast<int64_t>(i);
     }
+    needed_pages_[static_cast<size_t>(g)] = required;
     shortage.add(g, required, first_missing);
   }
   return check_rows(shortage);
@@ -175,43 +181,56 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
                             std::span<Reservation> reservations, std::vector<SlotCopy>* copies, StepKind kind,
                             std::span<const int32_t> parents) noexcept {
   make_room();
+  const auto groups = static_cast<size_t>(num_groups());
+  Record* const records = records_.data();
+  const PageList* const lists = lists_.data();
   size_t token = 0;
-  for (size_t i = 0; i < slots.size(); token += static_cast<size_t>(lengths[i++])) {
+  Reservation* row = reservations.data();
+  for (size_t i = 0; i < slots.size(); token += static_cast<size_t>(lengths[i++]), row += groups) {
     const int32_t slot = slots[i];
-    const std::span<Reservation> row = reservations.subspan(i * static_cast<size_t>(num_groups()));
     if (slot < 0) {
-      std::fill_n(row.begin(), num_groups(), Reservation{});
+      std::fill_n(row, groups, Reservation{});
       continue;
     }
-    Record& record = records_[slot];
+    Record& record = records[slot];
     KVC_ASSERT(record.used && !record.removed() && !busy(slot), slot, record.state);
-    for (int32_t g = 0; g < num_groups(); ++g) {
-      PageList& tail = edit_list(slot, g);
-      Reservation& reservation = row[static_cast<size_t>(g)];
-      reservation = {tail.size, -1};
-      if (!grows(g, kind) || fits_tail(slot, g, lengths[i])) continue;
-      if (keeps_drafts(g, parents) && parents[token] != KVC_TREE_NONE) take_draft_pages(slot, g, lengths[i]);
-      const int64_t page_size = rules(g).page_size;
-      const bool states = rules(g).holds_state();
-      int64_t room = tail_room(slot, g);
-      if (tail_needs_copy(slot, g)) {
-        reservation.copied_from = tail.tail_page;
-        edit_table(g).hold_page(tail.tail_page);
-        const int32_t target = edit_table(g).replace_tail(tail);
-        if (!states) {
-          copies->push_back(
-              {g, static_cast<int32_t>(page_size - room), reservation.copied_from * page_size, target * page_size});
-          clear_rest(g, target, page_size - room, copies);
-        }
-      }
-      for (; room < lengths[i]; room += page_size) {
-        const int32_t page = edit_table(g).append(tail);
-        if (!states) clear_rest(g, page, 0, copies);
-      }
-      if (states) tail.tail_shared = true;  // so the next step takes another page
-      KVC_ASSERT(stored_in(slot, g) + lengths[i] <= tail.size * page_size, stored_in(slot, g), tail.size);
+    const PageList* const of_slot = lists + static_cast<size_t>(slot) * groups;
+    for (size_t g = 0; g < groups; ++g) row[g] = {of_slot[g].size, -1};
+    if (record.takes_pages) {
+      const bool draft = !parents.empty() && parents[token] != KVC_TREE_NONE;
+      take_pages(slot, lengths[i], draft, {row, groups}, copies, kind, parents);
     }
-    set_busy(slot, BusyWith::kForward);
+    set_busy(record, BusyWith::kForward);
+  }
+}
+
+// Takes the pages of one row in all groups. draft: the row's tokens are nodes of a tree.
+void SequenceStore::take_pages(int32_t slot, int32_t tokens, bool draft, std::span<Reservation> row,
+                               std::vector<SlotCopy>* copies, StepKind kind,
+                               std::span<const int32_t> parents) noexcept {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!grows(g, kind) || fits_tail(slot, g, tokens)) continue;
+    PageList& tail = edit_list(slot, g);
+    if (keeps_drafts(g, parents) && draft) take_draft_pages(slot, g, tokens);
+    const int64_t page_size = rules(g).page_size;
+    const bool states = rules(g).holds_state();
+    int64_t room = tail_room(slot, g);
+    if (tail_needs_copy(slot, g)) {
+      const int32_t source = tail.tail_page;
+      row[static_cast<size_t>(g)].copied_from = source;
+      edit_table(g).hold_page(source);
+      const int32_t target = edit_table(g).replace_tail(tail);
+      if (!states) {
+        copies->push_back({g, static_cast<int32_t>(page_size - room), source * page_size, target * page_size});
+        clear_rest(g, target, page_size - room, copies);
+      }
+    }
+    for (; room < tokens; room += page_size) {
+      const int32_t page = edit_table(g).append(tail);
+      if (!states) clear_rest(g, page, 0, copies);
+    }
+    if (states) tail.tail_shared = true;  // so the next step takes another page
+    KVC_ASSERT(stored_in(slot, g) + tokens <= tail.size * page_size, stored_in(slot, g), tail.size);
   }
 }
 
@@ -231,10 +250,14 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
                            std::span<const Reservation> reservations, StepKind kind, uint64_t stored_states) noexcept {
   const int32_t list = kind.encoder_group < 0 ? 0 : list_of(kind.encoder_group);
   const StoredLayers::LayerSet layers = stored_layers_.layers_of(list, kind.layers);
-  for (size_t i = 0; i < slots.size(); ++i) {
+  const auto groups = static_cast<size_t>(num_groups());
+  const bool windows = has_windows_, states = has_states();
+  Record* const records = records_.data();
+  const Reservation* row = reservations.data();
+  for (size_t i = 0; i < slots.size(); ++i, row += groups) {
     const int32_t slot = slots[i];
     if (slot < 0) continue;
-    Record& record = records_[slot];
+    Record& record = records[slot];
     KVC_ASSERT(record.used && busy(slot) && !grows_tree(slot), slot, record.state);
     stored_layers_.append(slot, list, layers, list == 0 ? record.stored : stored_in(slot, kind.encoder_group));
     if (kind.encoder_group < 0) {
@@ -243,14 +266,14 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
       encoder_tokens_[int64_t{slot} * num_groups() + kind.encoder_group] += lengths[i];
     }
     record.state &= static_cast<uint8_t>(~kBusy);
-    const auto row = reservations.subspan(i * static_cast<size_t>(num_groups()), static_cast<size_t>(num_groups()));
-    const bool has_tree_states = has_states() && record.nodes > 0;  // the step has added nodes
-    if (has_tree_states) keep_tree_states(slot, lengths[i], row, stored_states);
-    for (int32_t g = 0; g < num_groups(); ++g) {
-      const int32_t copied = row[static_cast<size_t>(g)].copied_from;
-      if (copied >= 0 && !(has_tree_states && rules(g).holds_state())) edit_table(g).unhold_page(copied);
+    const bool has_tree_states = states && record.nodes > 0;  // the step has added nodes
+    if (has_tree_states) keep_tree_states(slot, lengths[i], {row, groups}, stored_states);
+    for (size_t g = 0; g < groups; ++g) {
+      const auto group = static_cast<int32_t>(g);
+      const int32_t copied = row[g].copied_from;
+      if (copied >= 0 && !(has_tree_states && rules(group).holds_state())) edit_table(group).unhold_page(copied);
     }
-    if (has_windows_ || record.stream.on()) drop_unseen(slot);
+    if (windows || record.stream.on()) drop_unseen(slot);
     if (record.removed()) free_slot(slot);
   }
 }

@@ -24,7 +24,9 @@ Status BatchArrays::read(const kvc_batch& batch) {
   KVC_TRY(check_limits(limits_, "max_sequences", "max_batch_tokens"));  // with too many rows, the arrays are not read
   read_once(batch.sequences, num_rows_, ids_.data());
   read_once(batch.append_lengths, num_rows_, lengths_.data());
-  for (int32_t row = 0; row < num_rows_; ++row) num_tokens_ += std::max(lengths_[row], 0);
+  int64_t tokens = 0;
+  for (const int32_t length : lengths()) tokens += std::max(length, 0);
+  num_tokens_ = tokens;
   KVC_TRY(check_limits(limits_, "max_sequences", "max_batch_tokens"));
   with_trees_ = batch.tree_parents != nullptr;
   with_spans_ = batch.span_ids != nullptr;

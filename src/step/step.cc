@@ -79,7 +79,7 @@ bool Step::appends(int32_t layer) const {
 }
 
 Status Step::check_complete() const {
-  const uint64_t lasts = last_tokens();
+  const uint64_t lasts = forward_->state_pages.empty() ? 0 : last_tokens();  // only states need them
   for (int32_t layer = forward_->kind.layers.begin; layer < forward_->kind.layers.end; ++layer) {
     const auto index = static_cast<size_t>(layer);
     if (forward_->batch->rows().num_tokens == 0) continue;  // nothing to append
