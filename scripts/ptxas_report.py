@@ -94,11 +94,12 @@ def wgmma_shared_kib(kernel: str) -> float:
 def decode_block(kernel: str, shared_kib: int) -> tuple:
     """Threads and shared memory of a block of few rows, by decode_warps and decode_shape of attend/decode/plan.h."""
     dims, v_dims = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-2:])
-    bits = 4 if "U4," in kernel else 8 if "E4m3," in kernel or "I8," in kernel else 16
-    query_parts = 1 if bits > 4 else 2 if "<F16" in kernel else 3
+    float4 = "E2m1," in kernel
+    bits = 4 if "U4," in kernel or float4 else 8 if "E4m3," in kernel or "I8," in kernel else 16
+    query_parts = 1 if "U4," not in kernel else 2 if "<F16" in kernel else 3
     warps = 2 if dims * bits > 2048 else 4
-    keys = 32 if bits == 8 and dims <= 128 else 16
-    tile_kib = keys * ((dims + v_dims) * bits / 8 + (8 if "I8," in kernel or "U4," in kernel else 0)) / 1024
+    keys = 32 if (bits == 8 and dims <= 128) or float4 else 16
+    tile_kib = keys * ((dims + v_dims) * (bits / 8 + (1 / 16 if float4 else 0)) + (8 if "I8," in kernel or "U4," in kernel else 0)) / 1024
     before, results = DECODE_FIXED_KIB + 16 * dims * 2 * query_parts / 1024, warps * 16 * v_dims * 4 / 1024
     for least in (3, 2) if dims > 128 else (2,):
         for blocks in (3, 2, 1):

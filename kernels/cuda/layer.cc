@@ -31,12 +31,15 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
     out->min_split_keys = static_cast<int32_t>(blocks > 1 ? blocks : 1) * kSplitAlign;
   }
   // each: the number of blocks of few rows (attend/common/plan.h) for each multiprocessor. It is 2, or 3 if elements
-  // are float8_e4m3fn or int8 and K has at most 64 dims. Then all blocks run in one wave (attend/decode/plan.h). With
-  // the other quantised types it is 6: three blocks run at a time, in two waves.
+  // are float8_e4m3fn or int8 and K has at most 64 dims, or 4-bit floats and K has at most 128 dims. Then all blocks
+  // run in one wave (attend/decode/plan.h). With the other quantised types it is 6: three blocks run at a time, in two
+  // waves.
   const Type stored = stored_type(*layer);
-  const int32_t each = stored == Type::kE4m3 || stored == Type::kI8 ? (layer->head_dim <= 64 ? 3 : 2)
-                       : is_quantised(stored)                       ? 6
-                                                                    : 2;
+  const bool in_one_wave =
+      stored == Type::kE4m3 || stored == Type::kI8 || (stored == Type::kE2m1 && layer->head_dim <= 128);
+  const int32_t each = in_one_wave            ? (layer->head_dim <= 64 || stored == Type::kE2m1 ? 3 : 2)
+                       : is_quantised(stored) ? 6
+                                              : 2;
   int32_t blocks = each * device_of(device)->multiprocessors;
   if (is_latent(*layer)) {
     // A block of latent rows takes long to begin and to end, because its q and its states are wide. So all blocks

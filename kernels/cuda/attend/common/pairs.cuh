@@ -117,12 +117,12 @@ __device__ __forceinline__ uint32_t not_finite(Bf16, uint32_t pair) {
   return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
 }
 
-// Replaces NaN and infinity among eight elements by zero. Returns 0 if there were none.
-template <class P>
-__device__ __forceinline__ uint32_t take_not_finite(uint32_t (&b)[4]) {
+// Replaces NaN and infinity among pairs of elements by zero. Returns 0 if there were none.
+template <class P, int kPairs>
+__device__ __forceinline__ uint32_t take_not_finite(uint32_t (&b)[kPairs]) {
   uint32_t found = 0;
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     const uint32_t bad = not_finite(P{}, b[j]);
     b[j] &= ~((bad >> 15) * 0xffffu);
     found |= bad;

@@ -1,4 +1,4 @@
-// Attention of few rows over K and V of 8 bits: q, the two products, and the online softmax.
+// Attention of few rows over K and V of 8 bits and of 4-bit floats: q, the two products, and the online softmax.
 //
 // Both products are transposed: S^T = K q^T, and O^T = V^T P^T. A product of the tensor cores has 16 rows and 8 columns
 // (attend/mma/layout.h). The rows of the first product are keys, and the rows of the second product are dims of V. The
@@ -16,12 +16,15 @@
 // this power. Only elements below 2^-32 of the largest lose bits. V of float8_e4m3fn is multiplied in float16, and V of
 // int8 in bfloat16, because P times a scale may be too large for float16.
 //
+// attend/decode/blocks.cuh loads K and V of 4-bit floats in another way, and has another order of dims.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/convert.h"
 #include "kernels/cuda/attend/common/pairs.cuh"
 #include "kernels/cuda/attend/common/queries.cuh"
+#include "kernels/cuda/attend/decode/blocks.cuh"
 #include "kernels/cuda/attend/decode/instructions.cuh"
 #include "kernels/cuda/attend/decode/tiles.cuh"
 #include "kernels/cuda/attend/mma/instructions.cuh"
@@ -94,10 +97,20 @@ __device__ __forceinline__ void load_byte_queries(const DecodeCall& call, Decode
       const float inverse = scale_to_f16(pairs);
       if (lane == 0) fixed.units[r] *= inverse;
     }
+    if constexpr (Kind::kFloat4) {
+      if (r < fixed.rows && lane == 0) fixed.units[r] *= kFloat4Unit;
 #pragma unroll
-    for (int j = 0; j < kEach / 2; ++j) {
-      const int32_t place = place_of_dim(lane * kEach + j * 2);
-      memcpy(__builtin_assume_aligned(q + tile_place<kDims * 2>(r, place / 8) + place % 8 * 2, 4), &pairs[j], 4);
+      for (int i = 0; i < kEach; ++i) {
+        const int32_t place = place_of_float4(lane * kEach + i);
+        const auto element = static_cast<uint16_t>(pairs[i / 2] >> (i % 2 * 16));
+        memcpy(q + tile_place<kDims * 2>(r, place / 8) + place % 8 * 2, &element, sizeof element);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kEach / 2; ++j) {
+        const int32_t place = place_of_dim(lane * kEach + j * 2);
+        memcpy(__builtin_assume_aligned(q + tile_place<kDims * 2>(r, place / 8) + place % 8 * 2, 4), &pairs[j], 4);
+      }
     }
   }
 }
@@ -164,7 +177,11 @@ class ByteRows {
     const bool token_scales = Kind::kHasScales && call.has_token_scales != 0;
     const bool is_full = is_full_tile<Kind::kKeys>(fixed, begin);
     float s[kParts][kHalves][4];
-    multiply_keys(q, tile, lane, s);
+    if constexpr (Kind::kFloat4) {
+      multiply_float4_keys(q, tile, lane, s);
+    } else {
+      multiply_keys(q, tile, lane, s);
+    }
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       float& x = s[i / 4 / kHalves][i / 4 % kHalves][i % 4];
@@ -181,7 +198,11 @@ class ByteRows {
         p = ((hidden >> i) & 1u) != 0 ? 0.0f : p * scales[Kind::kKeys + i / 4 / kHalves * 16 + i % 4 / 2 * 8];
       }
     }
-    if (Kind::kStored == Type::kI8 || is_full || fixed.exact != 0) {  // if rows are exact, V of a hidden key is zeros
+    const bool is_rare = !is_full && fixed.exact == 0;  // if rows are exact, V of a hidden key is zeros
+    if constexpr (Kind::kFloat4) {
+      const uint32_t found = multiply_float4_values(is_rare, v, lane, s);
+      if (is_rare && __ballot_sync(kAllLanes, found != 0) != 0) add_nan_blocks(fixed, v, begin, lane);
+    } else if (Kind::kStored == Type::kI8 || !is_rare) {
       multiply_values<false>(v, lane, s);
     } else {
       const uint32_t found = multiply_values<true>(v, lane, s);
@@ -200,11 +221,13 @@ class ByteRows {
         fixed.m[warp][row] = m_[h][c];
         fixed.l[warp][row] = l;
       }
-      float* const o = results + (warp * kDecodeRows + row) * Kind::kValueDims + lane / 4 * 2;
+      // The lane has two neighbouring dims of each step. With 4-bit floats, the dims of all steps are adjacent.
+      constexpr int kOfLane = Kind::kFloat4 ? kValueSteps * 2 : 2, kOfStep = Kind::kFloat4 ? 2 : 16;
+      float* const o = results + (warp * kDecodeRows + row) * Kind::kValueDims + lane / 4 * kOfLane;
 #pragma unroll
       for (int step = 0; step < kValueSteps; ++step) {
         const float two[2] = {o_[h][step][c], o_[h][step][c + 2]};
-        memcpy(__builtin_assume_aligned(static_cast<void*>(o + step * 16), 8), two, sizeof two);
+        memcpy(__builtin_assume_aligned(static_cast<void*>(o + step * kOfStep), 8), two, sizeof two);
       }
     }
   }
@@ -256,6 +279,28 @@ class ByteRows {
           pairs_of_key<Kind>(four[i * 2 + 1], &a[1], &a[3]);
 #pragma unroll
           for (int h = 0; h < kHalves; ++h) multiply(F16{}, s[part][h], a, b.steps[i][h][0], b.steps[i][h][1]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply_float4_keys(const unsigned char* q, const unsigned char* k, int32_t lane,
+                                                       float (&s)[kParts][kHalves][4]) const {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) s[i / 4 / kHalves][i / 4 % kHalves][i % 4] = 0.0f;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const Float4Keys<Kind> keys(k + part * 16 * Kind::kKeyPitch, lane);
+#pragma unroll(kKeepsQueries ? kSteps / 2 : 1)  // unrolling more would spill registers
+      for (int step = 0; step < kSteps; step += 2) {
+        Queries read = {};
+        if constexpr (!kKeepsQueries) read = load_queries(q, step, lane);
+        const Queries& b = kKeepsQueries ? q_[kKeepsQueries ? step / 2 : 0] : read;
+        uint32_t a[2][4];
+        keys.fragments(step / 4, step / 2 % 2, a[0], a[1]);
+#pragma unroll
+        for (int i = 0; i < kHalves * 2; ++i) {
+          multiply(F16{}, s[part][i / 2], a[i % 2], b.steps[i % 2][i / 2][0], b.steps[i % 2][i / 2][1]);
         }
       }
     }
@@ -325,17 +370,61 @@ class ByteRows {
     }
   }
 
+  // Makes B fragments of P, which is rounded to the type of the product.
+  static __device__ __forceinline__ void transpose_weights(const float (&s)[kParts][kHalves][4],
+                                                           uint32_t (&p)[kParts][kHalves][2]) {
+#pragma unroll
+    for (int i = 0; i < kParts * kHalves * 2; ++i) {
+      const float(&four)[4] = s[i / 2 / kHalves][i / 2 % kHalves];
+      p[i / 2 / kHalves][i / 2 % kHalves][i % 2] = transpose(pack(P{}, four[i % 2 * 2], four[i % 2 * 2 + 1]));
+    }
+  }
+
+  // O^T += V^T P^T for 4-bit floats. is_rare: some row does not see some key. Then scales of V that are NaN count as
+  // zero. Returns 0 if there was none.
+  __device__ __forceinline__ uint32_t multiply_float4_values(bool is_rare, const unsigned char* v, int32_t lane,
+                                                             const float (&s)[kParts][kHalves][4]) {
+    uint32_t p[kParts][kHalves][2], found = 0;
+    transpose_weights(s, p);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      Float4Values<Kind> values(v + part * 16 * Kind::kValuePitch, lane);
+      if (is_rare) found |= take_not_finite<P>(values.scales);
+#pragma unroll
+      for (int step = 0; step < kValueSteps; step += 2) {
+        uint32_t a[2][4];
+        values.fragments(step / 4, step / 2 % 2, a[0], a[1]);
+#pragma unroll
+        for (int i = 0; i < kHalves * 2; ++i) {
+          multiply(P{}, o_[i / 2][step + i % 2], a[i % 2], p[part][i / 2][0], p[part][i / 2][1]);
+        }
+      }
+    }
+    return found;
+  }
+
+  // Sets sums to NaN in the rows that see a block of V whose scale is NaN. The products had zeros in its place.
+  __device__ __forceinline__ void add_nan_blocks(const DecodeFixed& fixed, const unsigned char* v, int32_t begin,
+                                                 int32_t lane) {
+#pragma unroll 1
+    for (int32_t key = 0; key < Kind::kKeys; ++key) {
+      if (!has_nan_scale<Kind>(v + key * Kind::kValuePitch, lane)) continue;
+#pragma unroll
+      for (int i = 0; i < kHalves * 2; ++i) {
+        if (!sees_decode_key(fixed, i / 2 * 8 + lane % 4 * 2 + i % 2, begin + key)) continue;
+#pragma unroll
+        for (int j = 0; j < kValueSteps * 2; ++j) o_[i / 2][j / 2][j % 2 * 2 + i % 2] = NAN;
+      }
+    }
+  }
+
   // O^T += V^T P^T. P is rounded to the type of the product. kRare: some row does not see some key. Then NaN in V
   // counts as zero. Returns 0 if there was none.
   template <bool kRare>
   __device__ __forceinline__ uint32_t multiply_values(const unsigned char* v, int32_t lane,
                                                       const float (&s)[kParts][kHalves][4]) {
     uint32_t p[kParts][kHalves][2], found = 0;
-#pragma unroll
-    for (int i = 0; i < kParts * kHalves * 2; ++i) {
-      const float(&four)[4] = s[i / 2 / kHalves][i / 2 % kHalves];
-      p[i / 2 / kHalves][i / 2 % kHalves][i % 2] = transpose(pack(P{}, four[i % 2 * 2], four[i % 2 * 2 + 1]));
-    }
+    transpose_weights(s, p);
     const int32_t place = tile_place<Kind::kValuePitch>(lane % 16, lane / 16);
 #pragma unroll
     for (int step = 0; step < kValueSteps; step += 2) {

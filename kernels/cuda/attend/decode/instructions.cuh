@@ -1,5 +1,5 @@
-// Instructions that only attention of few rows over K and V of 8 bits uses. As in attend/mma/instructions.cuh, they
-// have an emulation for compilers other than nvcc.
+// Instructions that only attention of few rows over K and V of 8 bits, or of 4-bit floats, uses. As in
+// attend/mma/instructions.cuh, they have an emulation for compilers other than nvcc.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,6 +19,18 @@ __device__ __forceinline__ uint32_t transpose(uint32_t pair) {
 }
 #else
 using cuda_emulation::transpose;
+#endif
+
+// Returns the bits of `a` where `mask` has ones, and the bits of `b` elsewhere. The compiler does not see through this
+// instruction, because it would replace it by two.
+#if defined(__CUDACC__)
+__device__ __forceinline__ uint32_t select_bits(uint32_t mask, uint32_t a, uint32_t b) {
+  uint32_t selected;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(selected) : "r"(mask), "r"(a), "r"(b));
+  return selected;
+}
+#else
+inline uint32_t select_bits(uint32_t mask, uint32_t a, uint32_t b) { return (a & mask) | (b & ~mask); }
 #endif
 
 // Converts four elements of float8_e4m3fn to two pairs of float16, exactly: bytes 0 and 1, and bytes 2 and 3. NaN stays

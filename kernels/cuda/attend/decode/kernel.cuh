@@ -9,7 +9,7 @@
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
 // because two C fragments are one A fragment (attend/mma/layout.h). For K and V of 8 and 4 bits,
-// attend/decode/bytes.cuh and nibbles.cuh have these steps.
+// attend/decode/bytes.cuh, blocks.cuh and nibbles.cuh have these steps.
 //
 // Lower bound: D + Dv elements are read once for each key. The products take little time compared with that.
 //
@@ -268,8 +268,8 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
   const int32_t head = fixed.heads[r];
   const float m = fixed.m[0][r], l = fixed.l[0][r];
   // The scales of V, except scales of tokens.
-  const float unit =
-      head_scale(&call.layer.v_scales, fixed.block.head) * row_factor(&args.v_scales, place.row, fixed.block.head);
+  const float unit = head_scale(&call.layer.v_scales, fixed.block.head) *
+                     row_factor(&args.v_scales, place.row, fixed.block.head) * (Kind::kFloat4 ? kFloat4Unit : 1.0f);
   const bool is_part = place.partial_offset >= 0;
   const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
   const float scale = is_part ? unit : unit * final_scale(m, l, sink);
@@ -419,7 +419,7 @@ template <class Q, class P, Type kStored>
 DecodeKernel decode_kernel_of(const kvc_backend_layer& layer) {
   if (layer.head_dim == 64) return attend_decode_kernel<DecodeKind<Q, P, kStored, 64, 64>>;
   if (layer.head_dim == 128) return attend_decode_kernel<DecodeKind<Q, P, kStored, 128, 128>>;
-  if constexpr (kStored != Type::kU4) {
+  if constexpr (kStored != Type::kU4 && kStored != Type::kE2m1) {
     if (layer.head_dim == 256) return attend_decode_kernel<DecodeKind<Q, P, kStored, 256, 256>>;
   }
   if constexpr (kStored == Type::kF16 || kStored == Type::kBf16) {
@@ -431,6 +431,7 @@ DecodeKernel decode_kernel_of(const kvc_backend_layer& layer) {
 DecodeKernel decode_kernel_of_f16(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_bf16(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_e4m3(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_e2m1(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_i8(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_f16_u4(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_bf16_u4(const kvc_backend_layer& layer);

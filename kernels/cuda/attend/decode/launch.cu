@@ -17,6 +17,8 @@ DecodeKernel decode_kernel(const AttendCall& call) {
       return decode_kernel_of_e4m3(call.layer);
     case Type::kU4:
       return is_f16 ? decode_kernel_of_f16_u4(call.layer) : decode_kernel_of_bf16_u4(call.layer);
+    case Type::kE2m1:
+      return decode_kernel_of_e2m1(call.layer);
     case Type::kI8:
       return decode_kernel_of_i8(call.layer);
     default:
@@ -32,8 +34,10 @@ bool is_plain(const AttendCall& call) {
          elements % 8 == 0 && reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0;
 }
 
-// Whether 16 keys from a multiple of 16 on are always in one page, and all byte offsets within a page fit in int32.
+// Whether 16 keys from a multiple of 16 on are always in one page, and all byte offsets within a page fit in int32. For
+// 4-bit floats also whether their rows are adjacent and begin at a multiple of 16 bytes.
 bool has_tiles_in_pages(const kvc_backend_layer& layer) {
+  if (stored_type(layer) == Type::kE2m1 && !has_adjacent_rows(layer)) return false;
   const int64_t most = INT32_MAX / layer.page_size - layer.head_dim * 2;
   return layer.page_size % kDecodeKeys == 0 && layer.k.slot_stride_bytes < most && layer.v.slot_stride_bytes < most;
 }
@@ -69,7 +73,7 @@ kvc_status launch_decode(const Device& device, const AttendCall& call, const Dec
   decode.has_units = scaled ? 1 : 0;
   const DecodeKernel kernel = decode_kernel(call);
   kvc_status status = allow_shared(device, kernel, "attention of few rows", error);
-  const int32_t threads = decode_warps(layer.head_dim, element_bits(stored_type(layer))) * kWarpSize;
+  const int32_t threads = decode_warps(layer.head_dim, stored_type(layer)) * kWarpSize;
   if (status == KVC_OK) {
     status = cap_blocks(device, call.live_blocks, reinterpret_cast<const void*>(kernel), threads, shape.shared_bytes,
                         &blocks, error);

@@ -18,11 +18,12 @@ inline const char* why_not_decode(const kvc_backend_layer& layer) {
   const int32_t dims = layer.head_dim, v_dims = layer.v_head_dim;
   if (is_latent(layer)) return "V is part of K";
   if (stored == Type::kE5m2) return "K is float8_e5m2";
-  if (stored == Type::kE2m1) return "K has scales of blocks";
-  if (stored == Type::kU4 && dims == 256) return "256 dims of uint4 have no instance";
+  if (dims == 256 && (stored == Type::kU4 || stored == Type::kE2m1)) return "256 dims of 4 bits have no instance";
   const bool is_wide_key = dims == 192 && v_dims == 128 && !is_quantised(stored);
   if (!is_wide_key && !(dims == v_dims && (dims == 64 || dims == 128 || dims == 256)))
     return "head dims have no instance";
+  // Rows of 4-bit floats are copied 1/9 of a row at a time, if not many rows at once (attend/decode/blocks.cuh).
+  if (stored == Type::kE2m1 && copy_bytes(layer) < dims / 16) return "rows are not aligned to 8 bytes";
   return nullptr;
 }
 // Returns why another kernel must compute the blocks of few rows of a call, or null. The caller has checked that tensor
@@ -34,25 +35,45 @@ inline const char* why_not_decode(const kvc_backend_attend& args) {
   return why_not_decode(*args.layer);
 }
 
+KVC_HOST_DEVICE constexpr int32_t decode_bits(Type stored) {
+  if (stored == Type::kU4 || stored == Type::kE2m1) return 4;
+  return stored == Type::kE4m3 || stored == Type::kI8 ? 8 : 16;
+}
 // The number of warps of a block. A warp needs registers for 16 rows of o, and shared memory for at least two tiles.
-// element_bits: the bits of an element of stored K or V.
-KVC_HOST_DEVICE constexpr int32_t decode_warps(int32_t dims, int32_t element_bits) {
-  return dims * element_bits > 2048 ? 2 : 4;
+KVC_HOST_DEVICE constexpr int32_t decode_warps(int32_t dims, Type stored) {
+  return dims * decode_bits(stored) > 2048 ? 2 : 4;
 }
 // The number of blocks that fit on a multiprocessor by their registers.
-KVC_HOST_DEVICE constexpr int32_t decode_blocks(int32_t dims, int32_t v_dims, int32_t element_bits) {
-  if (decode_warps(dims, element_bits) == 2) return 4;
-  return v_dims > 128 || (element_bits == 8 && v_dims == 128) ? 2 : 3;
+KVC_HOST_DEVICE constexpr int32_t decode_blocks(int32_t dims, int32_t v_dims, Type stored) {
+  if (decode_warps(dims, stored) == 2) return 4;
+  return v_dims > 128 || (decode_bits(stored) == 8 && v_dims == 128) ? 2 : 3;
 }
 // The number of keys of a tile. Each warp has its own tiles. With 8-bit storage, K and V of a tile have at most 8 KiB,
 // so that three tiles of each warp fit.
-KVC_HOST_DEVICE constexpr int32_t decode_tile_keys(int32_t dims, int32_t element_bits) {
-  return element_bits == 8 && dims <= 128 ? 2 * kDecodeKeys : kDecodeKeys;
+KVC_HOST_DEVICE constexpr int32_t decode_tile_keys(int32_t dims, Type stored) {
+  return (decode_bits(stored) == 8 && dims <= 128) || stored == Type::kE2m1 ? 2 * kDecodeKeys : kDecodeKeys;
+}
+// The number of bytes of a row in a tile. The scales of blocks are a part of the row.
+KVC_HOST_DEVICE constexpr int32_t decode_row_bytes(int32_t dims, Type stored) {
+  return dims * decode_bits(stored) / 8 + (stored == Type::kE2m1 ? dims / kBlockDims : 0);
 }
 // The number of bytes of a tile: K, V, and the scales of both if tokens have scales.
-KVC_HOST_DEVICE constexpr int32_t decode_tile_bytes(int32_t dims, int32_t v_dims, int32_t element_bits,
-                                                    bool has_scales) {
-  return decode_tile_keys(dims, element_bits) * ((dims + v_dims) * element_bits / 8 + (has_scales ? 8 : 0));
+KVC_HOST_DEVICE constexpr int32_t decode_tile_bytes(int32_t dims, int32_t v_dims, Type stored) {
+  return decode_tile_keys(dims, stored) *
+         (decode_row_bytes(dims, stored) + decode_row_bytes(v_dims, stored) + (tokens_have_scales(stored) ? 8 : 0));
+}
+// Whether the rows of each page are adjacent, and the first rows of pages and heads begin at multiples of 16 bytes.
+// Also, the distance of pages must fit in 32 bits.
+inline bool has_adjacent_rows(const kvc_backend_layer& layer) {
+  uint64_t places = 0, far = 0;
+  for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
+    places |= reinterpret_cast<uintptr_t>(pool->data);
+    places |= static_cast<uint64_t>(pool->page_stride_bytes | pool->head_stride_bytes);
+    far |= static_cast<uint64_t>(pool->page_stride_bytes) >> 32;
+  }
+  const Type stored = stored_type(layer);
+  return places % 16 == 0 && far == 0 && layer.k.slot_stride_bytes == decode_row_bytes(layer.head_dim, stored) &&
+         layer.v.slot_stride_bytes == decode_row_bytes(layer.v_head_dim, stored);
 }
 // The number of 16-bit parts whose sum is the query (attend/decode/nibbles.cuh). The tiles of the parts lie one after
 // another.
@@ -80,8 +101,8 @@ inline DecodeShape decode_shape(const kvc_backend_layer& layer, Type q, int32_t 
                                 int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block
   const Type stored = stored_type(layer);
-  const int32_t bits = element_bits(stored), warps = decode_warps(layer.head_dim, bits);
-  const int32_t tile = decode_tile_bytes(layer.head_dim, layer.v_head_dim, bits, tokens_have_scales(stored));
+  const int32_t warps = decode_warps(layer.head_dim, stored);
+  const int32_t tile = decode_tile_bytes(layer.head_dim, layer.v_head_dim, stored);
   const int32_t before = fixed_bytes + kDecodeRows * layer.head_dim * 2 * query_parts(q, stored);
   const int32_t results = warps * kDecodeRows * layer.v_head_dim * 4;
   const int32_t wanted = layer.head_dim > 128 ? 3 : 2;
@@ -92,7 +113,7 @@ inline DecodeShape decode_shape(const kvc_backend_layer& layer, Type q, int32_t 
       for (int32_t stages = kMaxDecodeStages; stages >= least; --stages) {
         const int32_t tiles = warps * stages * tile;
         const int32_t bytes = before + (tiles > results ? tiles : results);
-        const int32_t fitting = decode_blocks(layer.head_dim, layer.v_head_dim, bits);
+        const int32_t fitting = decode_blocks(layer.head_dim, layer.v_head_dim, stored);
         if (bytes <= most) return {stages, bytes, blocks < fitting ? blocks : fitting};
       }
     }

@@ -68,18 +68,18 @@ struct DecodeKind {
   using Q = QType;
   using P = PType;
   static constexpr Type kStored = kStoredType;
-  static constexpr bool kNarrow = kStored == Type::kE4m3 || kStored == Type::kI8;  // 8 bits
-  static constexpr bool kNibbles = kStored == Type::kU4;
+  static constexpr bool kFloat4 = kStored == Type::kE2m1, kNibbles = kStored == Type::kU4;
+  static constexpr bool kNarrow = kStored == Type::kE4m3 || kStored == Type::kI8 || kFloat4;  // ByteRows computes
   static constexpr bool kHasScales = tokens_have_scales(kStored);
-  static constexpr int kBits = kNibbles ? 4 : kNarrow ? 8 : 16;
-  static constexpr int kDims = kKeyDims, kValueDims = kDimsOfV, kKeys = decode_tile_keys(kDims, kBits);
+  static constexpr int kDims = kKeyDims, kValueDims = kDimsOfV, kKeys = decode_tile_keys(kDims, kStored);
   static constexpr int kQueryParts = query_parts(std::is_same_v<Q, F16> ? Type::kF16 : Type::kBf16, kStored);
   static constexpr int kPartBytes = kDecodeRows * kDims * 2;
-  static constexpr int kWarps = decode_warps(kDims, kBits), kThreads = kWarps * kWarpSize;
-  static constexpr int kBlocks = decode_blocks(kDims, kValueDims, kBits);
-  static constexpr int kKeyPitch = kDims * kBits / 8, kValuePitch = kValueDims * kBits / 8;
+  static constexpr int kWarps = decode_warps(kDims, kStored), kThreads = kWarps * kWarpSize;
+  static constexpr int kBlocks = decode_blocks(kDims, kValueDims, kStored);
+  static constexpr int kKeyPitch = decode_row_bytes(kDims, kStored),
+                       kValuePitch = decode_row_bytes(kValueDims, kStored);
   static constexpr int kScalesAt = kKeys * (kKeyPitch + kValuePitch);
-  static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kBits, kHasScales);
+  static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kStored);
   static constexpr int kStep = kKeys * kWarps;  // the distance from a warp's tile to its next tile, in keys
 };
 
@@ -214,6 +214,18 @@ __device__ __forceinline__ void wait_for_stage(int32_t stages) {
   if (stages == 4) wait_copies<2>();
 }
 
+// The same as page_leaf, in a form that needs few registers. A lane needs a leaf once for each 32 pages.
+__device__ __forceinline__ const int32_t* leaf_of_pages(const PageCursor& pages, int32_t leaf_index) {
+  if (pages.pages != nullptr) return pages.pages + leaf_index * int64_t{KVC_BACKEND_NODE_FANOUT};
+  int32_t node = pages.root;
+#pragma unroll 1
+  for (int32_t level = pages.levels - 2; level >= 0; --level) {
+    const int32_t digit = leaf_index >> (level * KVC_BACKEND_NODE_FANOUT_LOG2) & (KVC_BACKEND_NODE_FANOUT - 1);
+    node = pages.nodes[node * int64_t{KVC_BACKEND_NODE_FANOUT} + digit];
+  }
+  return pages.nodes + node * int64_t{KVC_BACKEND_NODE_FANOUT};
+}
+
 // Copies the tiles of a warp, one after another. Each lane of the warp has its own reader.
 template <class Kind>
 class DecodeReader {
@@ -239,7 +251,13 @@ class DecodeReader {
     if (next_ >= end) return;
     const kvc_backend_layer& layer = call.attend.layer;
     unsigned char* const v_tile = tile + Kind::kKeys * Kind::kKeyPitch;
-    if (call.one_page != 0) {
+    if constexpr (Kind::kFloat4) {
+      if (call.one_page != 0 && __ballot_sync(kAllLanes, page_ >= 0) == kAllLanes) {
+        copy_adjacent_rows(layer, fixed, tile);
+      } else {
+        copy_pieces(layer, fixed, tile);
+      }
+    } else if (call.one_page != 0) {
       const uint32_t all_seen = __ballot_sync(kAllLanes, page_ >= 0);  // bit i: whether some row sees key i of the tile
 #pragma unroll
       for (int part = 0; part < Kind::kKeys / kDecodeKeys; ++part) {
@@ -285,7 +303,7 @@ class DecodeReader {
     if (!seen) return;
     const int32_t leaf_index = entry_ >> KVC_BACKEND_NODE_FANOUT_LOG2;
     if (leaf_index != leaf_index_) {
-      leaf_ = page_leaf(&fixed.pages, leaf_index);
+      leaf_ = leaf_of_pages(fixed.pages, leaf_index);
       leaf_index_ = leaf_index;
     }
     page_ = leaf_[entry_ & (KVC_BACKEND_NODE_FANOUT - 1)];
@@ -340,6 +358,66 @@ class DecodeReader {
       const uint64_t source = __shfl_sync(kAllLanes, own, row);
       const void* const from = source == 0 ? pool.data : reinterpret_cast<const unsigned char*>(source) + chunk * 16;
       begin_copy(target + tile_place<kPitch>(row, chunk), from, source != 0);
+    }
+  }
+
+  // Copies a tile of 4-bit floats whose keys may be in any pages. A row of K or V is copied in 9 pieces of 8 or 4
+  // bytes: 8 pieces of elements, and the scales of its blocks.
+  __device__ __forceinline__ void copy_pieces(const kvc_backend_layer& layer, const DecodeFixed& fixed,
+                                              unsigned char* tile) {
+    constexpr int kPieces = 9, kBytes = Kind::kKeyPitch / kPieces;
+    uint64_t own[2] = {};  // the addresses of the lane's row of K and of V
+    if (page_ >= 0) {
+      own[0] =
+          fixed.k_rows + static_cast<uint64_t>(page_ * layer.k.page_stride_bytes + slot_ * layer.k.slot_stride_bytes);
+      own[1] =
+          fixed.v_rows + static_cast<uint64_t>(page_ * layer.v.page_stride_bytes + slot_ * layer.v.slot_stride_bytes);
+    }
+#pragma unroll 3
+    for (int i = 0; i < kPieces * 2; ++i) {
+      const int32_t index = i % kPieces * kWarpSize + lane_, piece = index % kPieces;
+      const uint64_t row = __shfl_sync(kAllLanes, i < kPieces ? own[0] : own[1], index / kPieces);
+      const uint64_t from = row == 0 ? fixed.k_rows : row + static_cast<uint64_t>(piece * kBytes);
+      unsigned char* const target = tile + (i * kWarpSize + lane_) * kBytes;
+      if constexpr (kBytes == 8) {
+        begin_half_copy(target, reinterpret_cast<const void*>(from), row != 0);
+      } else {
+        begin_float_copy(reinterpret_cast<float*>(target), reinterpret_cast<const void*>(from), row != 0);
+      }
+    }
+  }
+
+  // Copies a tile of 4-bit floats of which some row sees every key. 16 rows of a page from a multiple of 16 on are
+  // adjacent, and begin at a multiple of 16 bytes (has_tiles_in_pages). They are one run of kKeyPitch chunks. The tile
+  // has four runs, two of K and two of V. Each lane copies the same chunks of every run, and one chunk of the last
+  // chunks of all runs.
+  __device__ __forceinline__ void copy_adjacent_rows(const kvc_backend_layer& layer, const DecodeFixed& fixed,
+                                                     unsigned char* tile) {
+    static_assert(Kind::kKeys == 2 * kDecodeKeys && Kind::kKeyPitch == Kind::kValuePitch);
+    constexpr int kRun = Kind::kKeyPitch * kDecodeKeys, kWhole = kRun / (kWarpSize * 16);
+    constexpr int kLast = kRun / 16 % kWarpSize;  // the number of last chunks of a run
+    const auto k_stride = static_cast<uint32_t>(layer.k.page_stride_bytes),
+               v_stride = static_cast<uint32_t>(layer.v.page_stride_bytes);
+    uint64_t runs[4];
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const auto page = static_cast<uint32_t>(__shfl_sync(kAllLanes, page_, part * kDecodeKeys));
+      const int32_t slot = __shfl_sync(kAllLanes, slot_, part * kDecodeKeys);
+      const auto first = static_cast<uint32_t>(slot * Kind::kKeyPitch + lane_ * 16);
+      runs[part] = fixed.k_rows + static_cast<uint64_t>(page) * k_stride + first;
+      runs[part + 2] = fixed.v_rows + static_cast<uint64_t>(page) * v_stride + first;
+    }
+    unsigned char* const target = tile + lane_ * 16;
+#pragma unroll
+    for (int i = 0; i < 4 * kWhole; ++i) {
+      const int run = i / kWhole, at = i % kWhole * kWarpSize * 16;
+      begin_copy(target + run * kRun + at, reinterpret_cast<const unsigned char*>(runs[run]) + at, true);
+    }
+    const int32_t run = lane_ / kLast, chunk = kWhole * kWarpSize + lane_ % kLast;
+    if (run < 4) {
+      const uint64_t from = run == 0 ? runs[0] : run == 1 ? runs[1] : run == 2 ? runs[2] : runs[3];
+      begin_copy(tile + run * kRun + chunk * 16,
+                 reinterpret_cast<const unsigned char*>(from) + (chunk - lane_) * int64_t{16}, true);
     }
   }
 
