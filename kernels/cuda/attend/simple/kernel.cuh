@@ -41,8 +41,8 @@ namespace kvc::kernels::cuda {
 
 constexpr int kAttendWarps = kAttendThreads / kWarpSize;
 constexpr int kRowsPerWarp = kMaxBlockRows / kAttendWarps;
-constexpr int kStageStride = kBlockDims + 1;  // neighbouring keys lie in different banks
-static_assert(kBlockKeys == kWarpSize && kAttendThreads % kBlockDims == 0);
+constexpr int kStageStride = kStageDims + 1;  // neighbouring keys lie in different banks
+static_assert(kBlockKeys == kWarpSize && kAttendThreads % kStageDims == 0);
 
 // Passed by value.
 struct SimpleCall {
@@ -226,8 +226,8 @@ template <class T>
 __device__ __forceinline__ void stage_keys(const AttendState& state, const double* table, int32_t d_begin,
                                            int32_t dims) {
   Fixed& fixed = *state.fixed;
-  for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
-    const int32_t key = i / kBlockDims, d = i % kBlockDims;
+  for (int32_t i = state.thread; i < kBlockKeys * kStageDims; i += kAttendThreads) {
+    const int32_t key = i / kStageDims, d = i % kStageDims;
     const auto element = [&](int32_t at) { return key_element<T>(state, key, at); };
     const bool there = d < dims && fixed.k_row[key] >= 0;
     fixed.stage[key][d] = there ? attended_key(state, table, key, d_begin + d, element) : 0.0f;
@@ -265,8 +265,8 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
   const int32_t head_dim = state.call->layer.head_dim;
 #pragma unroll
   for (int i = 0; i < kRowsPerWarp; ++i) dots[i] = 0.0f;
-  for (int32_t d_begin = 0; d_begin < head_dim; d_begin += kBlockDims) {
-    const int32_t dims = head_dim - d_begin < kBlockDims ? head_dim - d_begin : kBlockDims;
+  for (int32_t d_begin = 0; d_begin < head_dim; d_begin += kStageDims) {
+    const int32_t dims = head_dim - d_begin < kStageDims ? head_dim - d_begin : kStageDims;
     if (kIsSpread<T> && table != nullptr) {
       stage_gathered_keys<T>(state, table, d_begin, dims);
     } else {
@@ -354,16 +354,16 @@ template <class T>
 __device__ __forceinline__ void weigh_values(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const int32_t v_dim = state.call->layer.v_head_dim;
-  for (int32_t d_begin = 0; d_begin < v_dim; d_begin += kBlockDims) {
-    const int32_t dims = v_dim - d_begin < kBlockDims ? v_dim - d_begin : kBlockDims;
-    for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
-      const int32_t key = i / kBlockDims, d = i % kBlockDims;
+  for (int32_t d_begin = 0; d_begin < v_dim; d_begin += kStageDims) {
+    const int32_t dims = v_dim - d_begin < kStageDims ? v_dim - d_begin : kStageDims;
+    for (int32_t i = state.thread; i < kBlockKeys * kStageDims; i += kAttendThreads) {
+      const int32_t key = i / kStageDims, d = i % kStageDims;
       const bool there = d < dims && fixed.v_row[key] >= 0;
       fixed.stage[key][d] = there ? value_element<T>(state, key, d_begin + d) : 0.0f;
     }
     __syncthreads();
-    const int32_t d = state.thread % kBlockDims;
-    for (int32_t r = state.thread / kBlockDims; r < state.rows && d < dims; r += kAttendThreads / kBlockDims) {
+    const int32_t d = state.thread % kStageDims;
+    for (int32_t r = state.thread / kStageDims; r < state.rows && d < dims; r += kAttendThreads / kStageDims) {
       add_values(fixed, r, d, state.o + r * v_dim + d_begin + d);
     }
     __syncthreads();

@@ -8,7 +8,7 @@ namespace kvc::kernels::cuda {
 
 constexpr int32_t kMaxBlockRows = 16;
 constexpr int32_t kBlockKeys = 32;   // the number of keys that a block processes together, one for each lane
-constexpr int32_t kBlockDims = 64;   // the number of dims of these keys that are in shared memory at once
+constexpr int32_t kStageDims = 64;   // the number of dims of these keys that are in shared memory at once
 constexpr int32_t kFoldKeys = 1024;  // states are folded after so many keys, unless the plan has another number
 
 // The number of floats in a block's shared memory after the fixed part: q, o, and o of earlier keys.
