@@ -116,6 +116,47 @@ TEST(WorkPlan, CoversEveryPlaceOfLists) {
   EXPECT_GT(splits, 100);
 }
 
+// A batch of decode rows, of which none is cut: each row is one item, over the keys that its queries see.
+TEST(WorkPlan, DecodeRowsAreItemsOverTheirWindowOrChunk) {
+  struct Range {
+    int32_t row, begin, end;
+  };
+  WorkShape window = small_shape(1, 5), chunk = small_shape(1);
+  chunk.visible.chunk = 6;
+  const std::pair<WorkShape, std::vector<Range>> cases[] = {
+      {small_shape(1), {{0, 0, 21}, {1, 0, 23}, {3, 0, 3}, {4, 0, 1}}},
+      {window, {{0, 16, 21}, {1, 16, 23}, {3, 0, 3}, {4, 0, 1}}},
+      {chunk, {{0, 18, 21}, {1, 18, 23}, {3, 0, 3}, {4, 0, 1}}},
+  };
+  RowBatch batch;
+  batch.add(1, 20);
+  batch.add(3, 20);
+  batch.add(0, 0);  // an inert row
+  batch.add(1, 2);
+  batch.add(1, 0);
+  for (const auto& [shape, expected] : cases) {
+    WorkPlan plan(shape, {5, 20});
+    plan.build(batch.rows());
+    ASSERT_EQ(plan.items().size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const kvc_backend_item& item = plan.items()[i];
+      const auto row = static_cast<size_t>(expected[i].row);
+      EXPECT_EQ(item.row, expected[i].row);
+      EXPECT_EQ(item.key_begin, expected[i].begin);
+      EXPECT_EQ(item.key_end, expected[i].end);
+      EXPECT_EQ(item.q_begin, 0);
+      EXPECT_EQ(item.q_end, batch.token_begin[row + 1] - batch.token_begin[row]);
+      EXPECT_EQ(item.head_begin, 0);
+      EXPECT_EQ(item.head_end, shape.num_kv_heads);
+      EXPECT_EQ(item.tile, -1);
+      EXPECT_EQ(item.partial_offset, -1);
+      EXPECT_EQ(item.part, 0);
+      EXPECT_EQ(item.span_begin, item.span_end);
+    }
+    EXPECT_TRUE(plan.tiles().empty());
+  }
+}
+
 TEST(WorkPlan, CoversEveryKeyOnce) {
   std::mt19937 random(7);
   const BatchLimits limits = {20, 200};
