@@ -2233,10 +2233,18 @@ typedef struct kvc_prefix_hit {
   int64_t tokens;        /* length of the longest prefix that every group can serve */
   int64_t copied_tokens; /* how many of these tokens are in a partial last page, which attach copies */
   int64_t known_tokens;  /* length of the longest prefix that was published, even if its pages were evicted */
-  int64_t load_tokens;   /* with tiers: what `tokens` would be after kvc_prefix_load, as far as the tiers have searched.
-                            Without tiers: `tokens` */
+  int64_t load_tokens;   /* with tiers: what `tokens` would be after kvc_prefix_load, as far as the tiers have searched. It
+                            leaves out tokens that are faster to compute (section 16). Without tiers: `tokens` */
   int64_t load_ns;       /* with tiers: estimated time of this load in nanoseconds, from measurements of the tiers;
                             0 = nothing to load, or not measured */
+  int64_t token_ns;      /* the time to compute one token, in nanoseconds, as the cache has measured it (section 16);
+                            0 = not measured */
+  int32_t num_tiers;     /* number of tiers that the call has searched, 0..8: match and load search all tiers of the cache,
+                            attach and pin search none */
+  uint32_t reserved;     /* 0 */
+  int64_t tier_tokens[8]; /* [num_tiers], in the order in which the tiers were added: number of tokens after `tokens` that
+                            each tier has, so far as all groups can serve them, also where computing is faster. A token whose
+                            pages are in several tiers counts for the last tier from which a load would take one of them */
 } kvc_prefix_hit;
 
 static inline void kvc_prefix_hit_init(kvc_prefix_hit *hit) {
@@ -2663,17 +2671,24 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *   }
  *   kvc_prefix_attach(cache, &query, NULL, &hit, &seq, &error);           // finds what was loaded
  *
- *   Store     kvc_prefix_publish queues the whole pages that a tier lacks. A thread of the cache copies each page, and gives
- *             the copy to the tier. A page that is evicted before its copy is made is not stored.
+ *   Store     kvc_prefix_publish queues the whole pages that a tier lacks (kvc_tier_config.store says which pages). A
+ *             thread of the cache copies each page, and gives the copy to the tier. A page that is evicted before its copy
+ *             is made is not stored.
  *   Load      kvc_prefix_load reserves pages and starts the load. When the load is done, kvc_job_poll makes all its pages
  *             findable at once. If only some pages can be loaded, the result is a shorter prefix. Some tiers, such as Redis,
  *             must search for the pages first. Then kvc_job_poll reserves the pages after the search.
+ *   Gate      A load ends where computing is faster: it loads the prefix that saves most time, which may be nothing. The
+ *             tiers measure how fast they load. The cache measures how long a token takes, from begin to end of forwards of
+ *             all layers that call kvc_forward_attend, and uses the forwards of most tokens. kvc_prefix_load_options can
+ *             give another time. On a GPU nothing is measured, because work is in flight at the end of a forward. What was
+ *             not measured yet, and was not given, ends no load.
  *   Objects   A tier keeps one object for each page of a group. The key of the object depends on the page key (of the
  *             fingerprint, tokens, salt, adapter and media) and on the layout of the group. The object has a checksum, the
  *             layout, the page key and the tokens. If any of these does not match, the page counts as not found. So
  *             engines with the same fingerprint and layout can share a tier.
  *   Order     kvc_prefix_load takes the pages, and kvc_job_poll makes them findable. So ranks have equal page ids if they
- *             make equal calls, and poll until the same job is done. This does not hold for tiers that must search first.
+ *             make equal calls, load without the gate (token_ns = INT64_MAX), and poll until the same job is done. This does
+ *             not hold for tiers that must search first.
  *   Suspend   kvc_seq_suspend moves the pages of a sequence to a tier and frees them, and kvc_seq_resume brings them back.
  *   fork()    Tiers work only in the parent. The child loads and stores nothing.
  *   Streams   On a GPU the pages are copied on a stream of the cache, in order with the work of other calls. No call waits
@@ -2703,7 +2718,9 @@ enum kvc_tier_store {
   KVC_TIER_STORE_PUBLISHED = 0, /* all pages */
   KVC_TIER_STORE_REUSED = 1,    /* pages that were already in the index before the publish, because another request had
                                    published them */
-  KVC_TIER_STORE_NOTHING = 2    /* no pages: the tier is read only, and stores no suspended sequence */
+  KVC_TIER_STORE_NOTHING = 2,   /* no pages: the tier is read only, and stores no suspended sequence */
+  KVC_TIER_STORE_EVICTED = 3    /* the pages that the pools will evict next, as soon as fewer than a quarter of a group's
+                                   pages, and fewer than 1024, are free. Pages that stay in the pools are not stored */
 };
 
 /* Settings of a tier. Give exactly one of directory, tier and KVC_TIER_HOST. */
@@ -2743,8 +2760,8 @@ typedef struct kvc_prefix_load_options {
   int32_t priority;     /* of the loaded pages, as in kvc_prefix_options */
   uint64_t session;     /* of the loaded pages, as in kvc_prefix_options */
   int64_t time_to_live; /* of the loaded pages, as in kvc_prefix_options */
-  int64_t token_ns;     /* the time to compute one token, in nanoseconds. By the measurements of the tiers, the load ends
-                           where computing is faster, and may load nothing. 0 = load in any case */
+  int64_t token_ns;     /* the time to compute one token, in nanoseconds, for the gate that is described above. 0 = as the
+                           cache has measured it. INT64_MAX = load in any case */
 } kvc_prefix_load_options;
 
 static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options) {

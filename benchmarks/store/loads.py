@@ -10,6 +10,7 @@ A load reads what the system has in its page cache. benchmark.sh disk measures t
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
+import math
 import shutil
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def load(engine: Engine, tokens: list, last: int, tier: str) -> tuple:
     cache, times, following = engine.cache, [], []
     for _ in range(3):
         begin = time.perf_counter()
-        job, hit = cache.load_prefix(tokens, allow_all=True)
+        job, hit = cache.load_prefix(tokens, allow_all=True, token_ns=math.inf)
         if job is None or job.wait() != len(tokens):
             raise RuntimeError(f"{tier}: {hit}")
         sequence, found = cache.attach_prefix(tokens, allow_all=True)
@@ -113,7 +114,7 @@ def load(engine: Engine, tokens: list, last: int, tier: str) -> tuple:
         cache.remove([sequence])
         cache.drop_prefix([])
     job, left = cache.load_prefix(tokens, allow_all=True, token_ns=1)
-    if left.load_tokens != len(tokens):
+    if sum(left.tier_tokens) != len(tokens) or left.load_tokens != 0:
         raise RuntimeError(f"{tier}: {left}")
     return min(times), size, hit.load_ns / 1e9, following, job is None
 

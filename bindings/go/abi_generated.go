@@ -121,6 +121,7 @@ const (
 	kvcTierStorePublished           = 0
 	kvcTierStoreReused              = 1
 	kvcTierStoreNothing             = 2
+	kvcTierStoreEvicted             = 3
 )
 
 // What a call can return; include/kvcache.h says what each means.
@@ -739,6 +740,10 @@ type kvcPrefixHit struct {
 	knownTokens  int64
 	loadTokens   int64
 	loadNs       int64
+	tokenNs      int64
+	numTiers     int32
+	reserved     uint32
+	tierTokens   [8]int64
 }
 
 func (s *kvcPrefixHit) init() {

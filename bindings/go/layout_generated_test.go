@@ -395,6 +395,10 @@ var layoutOfStructs = []layoutOfStruct{
 		{"known_tokens", unsafe.Offsetof(kvcPrefixHit{}.knownTokens), unsafe.Sizeof(kvcPrefixHit{}.knownTokens)},
 		{"load_tokens", unsafe.Offsetof(kvcPrefixHit{}.loadTokens), unsafe.Sizeof(kvcPrefixHit{}.loadTokens)},
 		{"load_ns", unsafe.Offsetof(kvcPrefixHit{}.loadNs), unsafe.Sizeof(kvcPrefixHit{}.loadNs)},
+		{"token_ns", unsafe.Offsetof(kvcPrefixHit{}.tokenNs), unsafe.Sizeof(kvcPrefixHit{}.tokenNs)},
+		{"num_tiers", unsafe.Offsetof(kvcPrefixHit{}.numTiers), unsafe.Sizeof(kvcPrefixHit{}.numTiers)},
+		{"reserved", unsafe.Offsetof(kvcPrefixHit{}.reserved), unsafe.Sizeof(kvcPrefixHit{}.reserved)},
+		{"tier_tokens", unsafe.Offsetof(kvcPrefixHit{}.tierTokens), unsafe.Sizeof(kvcPrefixHit{}.tierTokens)},
 	}},
 	{"kvc_prefix_options", unsafe.Sizeof(kvcPrefixOptions{}), unsafe.Alignof(kvcPrefixOptions{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcPrefixOptions{}.structSize), unsafe.Sizeof(kvcPrefixOptions{}.structSize)},
@@ -771,4 +775,5 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_TIER_STORE_PUBLISHED", int64(kvcTierStorePublished)},
 	{"KVC_TIER_STORE_REUSED", int64(kvcTierStoreReused)},
 	{"KVC_TIER_STORE_NOTHING", int64(kvcTierStoreNothing)},
+	{"KVC_TIER_STORE_EVICTED", int64(kvcTierStoreEvicted)},
 }

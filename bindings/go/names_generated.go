@@ -405,6 +405,7 @@ var namesOfC = map[string]string{
 	"storage_bytes":                       "StorageBytes",
 	"struct_size":                         "StructSize",
 	"target_slot":                         "TargetSlot",
+	"tier_tokens":                         "TierTokens",
 	"time_to_live":                        "TimeToLive",
 	"timeout_ms":                          "Timeout",
 	"token_bytes":                         "TokenBytes",

@@ -16,8 +16,12 @@ type PrefixHit struct {
 	CopiedTokens int64 // of these, the tokens in a last page that is not full, which AttachPrefix copies
 	KnownTokens  int64 // tokens that were published in this order, whatever is left of their pages
 	LimitedBy    int   // the group because of which Tokens is below what was searched for and known; -1 = none
-	LoadTokens   int64 // with tiers: what Tokens would be after LoadPrefix. Else Tokens
+	LoadTokens   int64 // with tiers: what Tokens would be after LoadPrefix, without tokens that are faster to compute. Else Tokens
 	LoadNs       int64 // with tiers: how long that load takes, as they measured it; 0 = nothing to load, or not measured
+	TokenNs      int64 // how long it takes to compute one token, as the cache measured it on the CPU; 0 = not measured
+	// TierTokens has how many tokens after Tokens each tier has, in the order in which the tiers were added. Only MatchPrefix and
+	// LoadPrefix search tiers.
+	TierTokens [8]int64
 }
 
 // PrefixOptions says how long published tokens should stay, and whose they are. Zero is the default everywhere.
@@ -180,5 +184,5 @@ func (h *kvcPrefixHit) found(status Status) PrefixHit {
 		return PrefixHit{}
 	}
 	return PrefixHit{Tokens: h.tokens, CopiedTokens: h.copiedTokens, KnownTokens: h.knownTokens, LimitedBy: int(h.limitedBy),
-		LoadTokens: h.loadTokens, LoadNs: h.loadNs}
+		LoadTokens: h.loadTokens, LoadNs: h.loadNs, TokenNs: h.tokenNs, TierTokens: h.tierTokens}
 }

@@ -22,6 +22,7 @@ const (
 	TierStorePublished TierStore = kvcTierStorePublished // all
 	TierStoreReused    TierStore = kvcTierStoreReused    // those that the index had before: a request came back to them
 	TierStoreNothing   TierStore = kvcTierStoreNothing   // none: the tier is read only
+	TierStoreEvicted   TierStore = kvcTierStoreEvicted   // those that the pools will evict next
 )
 
 // DiskTierOptions says how a folder keeps pages. Zero is the default everywhere.
@@ -44,7 +45,9 @@ type LoadOptions struct {
 	Priority   int // 0 to 100
 	Session    uint64
 	TimeToLive int64
-	TokenNs    int64 // what it costs to compute a token, in ns: nothing is loaded if that would take longer; 0 = load in any case
+	// TokenNs is what it costs to compute a token, in nanoseconds. By the measurements of the tiers, the load ends where computing
+	// is faster. 0 = as the cache has measured it; math.MaxInt64 = load in any case.
+	TokenNs int64
 }
 
 // TierTraffic counts pages of groups that went between the pools and all tiers, since the cache was made.

@@ -3,6 +3,7 @@ package kvcache
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ func store(t testing.TB, cache *Cache, prompt []int32, options PrefixOptions) (h
 
 func startLoad(t testing.TB, cache *Cache, prompt []int32) *LoadJob {
 	t.Helper()
-	job, _, err := cache.LoadPrefix(PrefixQuery{Tokens: prompt}, LoadOptions{})
+	job, _, err := cache.LoadPrefix(PrefixQuery{Tokens: prompt}, LoadOptions{TokenNs: math.MaxInt64})
 	check(t, err)
 	return job
 }
@@ -52,7 +53,7 @@ func TestALaterCacheLoadsWhatThisOneComputed(t *testing.T) {
 	cache := tiered(t, folder)
 	job, hit, err := cache.LoadPrefix(PrefixQuery{Tokens: prompt}, LoadOptions{})
 	check(t, err)
-	if hit.Tokens != 0 || hit.LoadTokens != 28 || job == nil {
+	if hit.Tokens != 0 || hit.LoadTokens != 28 || hit.TierTokens != [8]int64{28} || hit.TokenNs != 0 || job == nil {
 		t.Fatalf("%+v %v", hit, job)
 	}
 	if descriptor := must(job.Descriptor())(t); descriptor < 0 {
@@ -109,6 +110,7 @@ func TestOptionsOfATier(t *testing.T) {
 		{Sync: TierSyncFull, MinTokens: 17}: 0,
 		{Store: TierStoreReused}:            0, // the index had none of it
 		{Store: TierStoreNothing}:           0,
+		{Store: TierStoreEvicted}:           0, // the pool has enough free pages
 	} {
 		cache := newCache(t, withFingerprint)
 		check(t, cache.AddDiskTier(t.TempDir(), options))

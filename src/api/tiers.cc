@@ -24,9 +24,9 @@ Status check_tier_config(const kvc_tier_config& config) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is outside %d..%d", config.sync, KVC_TIER_SYNC_DATA,
                          KVC_TIER_SYNC_FULL);
   }
-  if (config.store < KVC_TIER_STORE_PUBLISHED || config.store > KVC_TIER_STORE_NOTHING) {
+  if (config.store < KVC_TIER_STORE_PUBLISHED || config.store > KVC_TIER_STORE_EVICTED) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "store %d is outside %d..%d", config.store,
-                         KVC_TIER_STORE_PUBLISHED, KVC_TIER_STORE_NOTHING);
+                         KVC_TIER_STORE_PUBLISHED, KVC_TIER_STORE_EVICTED);
   }
   if (config.capacity_bytes < 0 || config.min_tokens < 0) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "capacity_bytes %" PRId64 " or min_tokens %" PRId64 " is negative",

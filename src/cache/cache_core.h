@@ -26,6 +26,7 @@
 #include "sequence/rope_sets.h"
 #include "sequence/sequence_store.h"
 #include "step/step.h"
+#include "step/token_meter.h"
 
 namespace kvc {
 
@@ -43,6 +44,8 @@ struct CacheCore {
 
   int32_t num_groups() const noexcept { return layers.num_groups(); }
   const GroupRules& rules(int32_t group) const noexcept { return layers.rules(group); }
+  // Whether forwards are measured for the gate of loads. On a GPU, work is in flight at the end of a forward.
+  bool measures_tokens() const noexcept { return geometry.store.indexed && context->is_host(); }
   // Visits all open steps, including open steps of graphs.
   template <class Visit>
   void for_each_open(Visit visit) const KVC_REQUIRES(mutex) {
@@ -64,6 +67,7 @@ struct CacheCore {
   RopeSets rope_sets KVC_GUARDED_BY(mutex);
   SlotCopies copies KVC_GUARDED_BY(mutex);
   SentMarks sent KVC_GUARDED_BY(mutex);
+  TokenMeter token_meter KVC_GUARDED_BY(mutex);    // fed by forwards that compute (CacheSteps)
   int64_t num_received KVC_GUARDED_BY(mutex) = 0;  // number of sequences that transfers are receiving
   // [max_open_forwards], then [CacheSteps::kMaxGraphs] for graphs: null where no graph exists.
   std::vector<std::unique_ptr<Step>> steps KVC_GUARDED_BY(mutex);

@@ -7,18 +7,12 @@
 namespace kvc {
 namespace {
 
-void write_hit(const PrefixIndex::Match& match, int64_t page_size, kvc_prefix_hit* hit) {
-  hit->limited_by = match.limited_by;
-  hit->tokens = match.tokens;
-  hit->copied_tokens = match.tokens % page_size;
-  hit->known_tokens = match.known;
-  hit->load_tokens = match.tokens;
-}
-
-// Adds to a hit what attach would find after the load that `plan` describes, and the estimated time of
-// this load. most: the largest
-// number of tokens that attach may find.
-void write_load(const TierJobs::Plan& plan, int64_t most, kvc_prefix_hit* hit) {
+// Adds to a hit what the tiers have, what attach would find after the load that `plan` describes, and the estimated
+// time of this load. most: the largest number of tokens that attach may find.
+void write_load(const TierJobs::Plan& plan, int32_t num_tiers, int64_t most, kvc_prefix_hit* hit) {
+  static_assert(sizeof(plan.tier_tokens) == sizeof(hit->tier_tokens));
+  hit->num_tiers = num_tiers;
+  std::copy(plan.tier_tokens.begin(), plan.tier_tokens.end(), hit->tier_tokens);
   if (plan.tokens <= hit->tokens) return;
   hit->load_tokens = std::max(hit->tokens, std::min(plan.tokens, most));
   hit->load_ns = plan.ns;
@@ -54,15 +48,31 @@ Status CachePrefix::check_terms(int32_t priority, int64_t time_to_live, int64_t*
   return Status();
 }
 
+void CachePrefix::write_hit(const PrefixIndex::Match& match, kvc_prefix_hit* hit) const {
+  hit->limited_by = match.limited_by;
+  hit->tokens = match.tokens;
+  hit->copied_tokens = match.tokens % core_.geometry.page_size;
+  hit->known_tokens = match.known;
+  hit->load_tokens = match.tokens;
+  hit->token_ns = core_.token_meter.token_ns();
+}
+
+// token_ns: as in kvc_prefix_load_options. A time that was neither given nor measured ends no load.
+TierJobs::Gate CachePrefix::gate_of(const PrefixQuery& query, int64_t token_ns) const {
+  if (token_ns == 0) token_ns = core_.token_meter.token_ns();
+  return {token_ns > 0 ? token_ns : INT64_MAX, most_tokens(query)};
+}
+
 Status CachePrefix::match(const PrefixQuery& query, kvc_prefix_hit* hit) {
   TierJobs* const jobs = tiers_.jobs();
   KeyedQuery keyed;
   if (jobs != nullptr) keyed = jobs->keyed(query);
   MutexLock lock(core_.mutex);
   KVC_TRY(check_index());
-  const PrefixIndex::Match match = core_.prefixes->match(query.key, most_tokens(query));
-  write_hit(match, core_.geometry.page_size, hit);
-  if (jobs != nullptr) write_load(jobs->plan(keyed, match, {0, most_tokens(query)}), most_tokens(query), hit);
+  const TierJobs::Gate gate = gate_of(query, 0);
+  const PrefixIndex::Match match = core_.prefixes->match(query.key, gate.most_tokens);
+  write_hit(match, hit);
+  if (jobs != nullptr) write_load(jobs->plan(keyed, match, gate), jobs->num_tiers(), gate.most_tokens, hit);
   return Status();
 }
 
@@ -75,16 +85,16 @@ Status CachePrefix::load(const PrefixQuery& query, const kvc_prefix_load_options
   }
   TierJobs::Request request;
   request.query = jobs->keyed(query);
-  request.gate = {options.token_ns, most_tokens(query)};
   MutexLock lock(core_.mutex);
+  request.gate = gate_of(query, options.token_ns);
   KVC_TRY(check_terms(options.priority, options.time_to_live, &request.terms.expires));
   request.terms.session = options.session;
   request.terms.priority = options.priority;
   const PrefixIndex::Match match = core_.prefixes->match(query.key, request.gate.most_tokens);
-  write_hit(match, core_.geometry.page_size, hit);
+  write_hit(match, hit);
   TierJobs::Plan plan = jobs->plan(request.query, match, request.gate);
-  write_load(plan, request.gate.most_tokens, hit);
-  return jobs->start(std::move(request), match, std::move(plan), job);
+  write_load(plan, jobs->num_tiers(), request.gate.most_tokens, hit);
+  return jobs->start(std::move(request), std::move(plan), job);
 }
 
 Status CachePrefix::attach(const PrefixQuery& query, void* stream, kvc_prefix_hit* hit, kvc_seq* out) {
@@ -100,7 +110,7 @@ Status CachePrefix::attach(const PrefixQuery& query, void* stream, kvc_prefix_hi
     Status undone = core_.store.remove({&id, 1});
     return undone.ok() ? std::move(copied) : std::move(undone);
   }
-  write_hit(match, core_.geometry.page_size, hit);
+  write_hit(match, hit);
   *out = id;
   return Status();
 }
@@ -169,7 +179,7 @@ Status CachePrefix::set_session_priority(uint64_t session, int32_t priority, int
 Status CachePrefix::pin(const PrefixQuery& query, kvc_prefix_hit* hit, uint64_t* pin) {
   MutexLock lock(core_.mutex);
   KVC_TRY(check_index());
-  write_hit(core_.prefixes->pin(query.key, pin), core_.geometry.page_size, hit);
+  write_hit(core_.prefixes->pin(query.key, pin), hit);
   return Status();
 }
 

@@ -24,6 +24,8 @@ class CachePrefix {
   Status set_time(int64_t now);
 
  private:
+  void write_hit(const PrefixIndex::Match& match, kvc_prefix_hit* hit) const KVC_REQUIRES(core_.mutex);
+  TierJobs::Gate gate_of(const PrefixQuery& query, int64_t token_ns) const KVC_REQUIRES(core_.mutex);
   Status check_index() const KVC_REQUIRES(core_.mutex);
   Status check_session(uint64_t session) const KVC_REQUIRES(core_.mutex);
   Status check_terms(int32_t priority, int64_t time_to_live, int64_t* expires) const KVC_REQUIRES(core_.mutex);

@@ -22,6 +22,7 @@ Status CacheSequences::remove(std::span<const kvc_seq> ids) {
   for (kvc_seq id : ids) core_.rope_sets.set(core_.store.slot_of(id), KVC_ROPE_SET_SHORT);
   if (TierJobs* const jobs = tiers_.jobs(); jobs != nullptr) {
     for (kvc_seq id : ids) jobs->forget(id);
+    jobs->evicted();  // pages of these sequences may be idle now
   }
   return Status();
 }

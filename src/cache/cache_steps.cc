@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/steady_clock.h"
+
 namespace kvc {
 
 CacheSteps::CacheSteps(CacheCore* core)
@@ -174,6 +176,7 @@ Status CacheSteps::begin(const kvc_batch& batch, void* stream, kvc_forward* out)
   Step& step = *core_.steps[static_cast<size_t>(index)];
   if (!step.is_graph()) step.set_generation(step.generation() + 1);
   step.start(kind, batch_, slots_, core_.rope_sets, stream);
+  if (core_.measures_tokens()) step.set_begin_ns(steady_ns());
   std::vector<SlotCopy>* const copies = core_.copies.plan();
   core_.copies.reserve(core_.store.most_copies(static_cast<int64_t>(batch_.ids().size())));
   core_.store.reserve(step.slots(), step.lengths(), step.reservations(), copies, kind, batch_.parents());
@@ -242,7 +245,10 @@ Status CacheSteps::end(kvc_forward id) {
   if (step->in_use()) return Status::error(KVC_ERROR_BUSY, "this forward is in use by another thread");
   if (step->cancelled()) return Status::error(KVC_ERROR_CANCELLED, "this forward was cancelled");
   KVC_TRY(step->check_complete());
-  return close(*step, true);
+  const int64_t tokens = core_.measures_tokens() ? step->computed_tokens() : 0, begin_ns = step->begin_ns();
+  Status closed = close(*step, true);
+  if (closed.ok() && tokens > 0) core_.token_meter.add(tokens, begin_ns, steady_ns());
+  return closed;
 }
 
 Status CacheSteps::abort(kvc_forward id) {

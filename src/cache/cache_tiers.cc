@@ -17,6 +17,7 @@ Status CacheTiers::add(const TierWorker::Tier& tier) {
   KVC_TRY(check_can_have_tiers());
   MutexLock lock(core_.mutex);
   if (!owned_) KVC_TRY(TierJobs::create(&core_, &owned_));
+  if (tier.stores == TierWorker::Stores::kEvicted) core_.prefixes->keep_keys(*core_.geometry.fingerprint);
   KVC_TRY(owned_->add(tier));
   jobs_ = owned_.get();
   return Status();

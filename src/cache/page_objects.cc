@@ -85,7 +85,8 @@ ObjectHeader PageObjects::header_of(const TierPage& page) const {
   header.kind = page.tokens == nullptr ? ObjectKind::kSuspended : ObjectKind::kPage;
   if (page.tokens == nullptr) return header;
   const auto tokens =
-      std::span(*page.tokens).subspan(static_cast<size_t>(page.block * page_size), static_cast<size_t>(page_size));
+      std::span(*page.tokens)
+          .subspan(static_cast<size_t>(page.block * page_size - page.tokens_begin), static_cast<size_t>(page_size));
   header.parent = page.parent_key;
   header.token_begin = page.block * page_size;
   header.num_tokens = page_size;

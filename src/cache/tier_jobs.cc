@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <new>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -13,6 +14,12 @@ namespace {
 // the first one that finds a missing block.
 constexpr int64_t kLookupBlocks = 256;
 
+// As KVC_TIER_STORE_EVICTED says. The limit bounds the time of a call.
+constexpr int64_t kLeastFree = 1024;
+
+static_assert(TierWorker::kMaxTiers <= 8);
+constexpr uint8_t bit_of(int32_t tier) { return static_cast<uint8_t>(1 << tier); }
+
 }  // namespace
 
 Status TierJobs::create(CacheCore* core, std::unique_ptr<TierJobs>* out) {
@@ -21,7 +28,11 @@ Status TierJobs::create(CacheCore* core, std::unique_ptr<TierJobs>* out) {
   KVC_TRY(PageObjects::create(core->layers, *core->geometry.fingerprint, &jobs->objects_));
   KVC_TRY(make_suspend_key(&jobs->suspend_key_));
   jobs->core_.mutex.assert_held();
-  for (int32_t g = 0; g < core->num_groups(); ++g) jobs->handed_.emplace_back(core->store.table(g).num_pages());
+  for (int32_t g = 0; g < core->num_groups(); ++g) {
+    jobs->handed_.emplace_back(core->store.table(g).num_pages());
+    jobs->wanted_.emplace_back(core->store.table(g).num_pages());
+  }
+  jobs->listed_.resize(jobs->handed_.size());
   core->prefixes->set_watcher(jobs.get());
   *out = std::move(jobs);
   return Status();
@@ -67,16 +78,68 @@ TierPage TierJobs::page_of(const KeyedQuery& query, int32_t group, int64_t block
 // Queues a page for the tiers that want it and for which it was not queued before. reused: the index had the page
 // before.
 void TierJobs::queue_page(const KeyedQuery& query, int32_t group, int64_t block, int32_t number, bool reused) {
-  static_assert(TierWorker::kMaxTiers <= 8);
-  uint8_t& was_handed = handed(group, number);
   for (int32_t t = 0; t < num_tiers(); ++t) {
     const TierWorker::Tier& tier = worker_.tier(t);
-    const bool wanted =
+    if (static_cast<int64_t>(query.tokens->size()) < tier.min_tokens) continue;
+    if (tier.stores == TierWorker::Stores::kEvicted) wanted(group, number) |= bit_of(t);
+    const bool now =
         tier.stores == TierWorker::Stores::kPublished || (tier.stores == TierWorker::Stores::kReused && reused);
-    if ((was_handed >> t & 1) != 0 || !wanted || static_cast<int64_t>(query.tokens->size()) < tier.min_tokens) continue;
+    if (!now || (handed(group, number) & bit_of(t)) != 0) continue;
     TierPage page = page_of(query, group, block);
     page.page = number;
-    if (worker_.store(t, std::move(page))) was_handed = static_cast<uint8_t>(was_handed | 1 << t);
+    hand(t, std::move(page));
+  }
+}
+
+void TierJobs::hand(int32_t tier, TierPage page) {
+  uint8_t& was_handed = handed(page.group, page.page);
+  if (worker_.store(tier, std::move(page))) was_handed |= bit_of(tier);
+}
+
+// Queues the pages that a group will evict next, if too few of its pages are free. So that a call seldom lists pages,
+// it does so only when the last list is older than some pages.
+void TierJobs::queue_next(int32_t group) {
+  const PageTable& table = core_.store.table(group);
+  const PrefixIndex& index = core_.prefixes->index();
+  const int64_t least = std::min(std::min(table.num_pages(), index.capacity(group)) / 4, kLeastFree);
+  const int64_t free = std::min(table.free_pages(), index.room(group)), step = std::max<int64_t>(1, least / 16);
+  const int64_t wanted_pages = std::min(table.available_pages() - table.free_pages(), 2 * least - free);
+  Listed& listed = listed_[static_cast<size_t>(group)];
+  if (free >= least) return;
+  if (wanted_pages < listed.pages + step && listed.released < step) {
+    listed.pages = std::min(listed.pages, wanted_pages);
+    return;
+  }
+  listed = {wanted_pages, 0};
+  for (const NamedPage& name : core_.prefixes->list_next(group, wanted_pages)) {
+    const int missing = wanted(name.group, name.page) & ~handed(name.group, name.page);
+    for (int32_t t = 0; missing != 0 && t < num_tiers(); ++t) {
+      if ((missing & bit_of(t)) == 0) continue;
+      TierPage page;
+      page.group = name.group;
+      page.page = name.page;
+      page.block = name.index;
+      page.page_key = *name.key;
+      if (name.parent != nullptr) page.parent_key = *name.parent;
+      page.key = objects_->key_of(name.group, page.page_key);
+      std::vector<int32_t> tokens(static_cast<size_t>(core_.geometry.page_size));
+      index.read_block(name.block, tokens);
+      page.tokens_begin = name.index * core_.geometry.page_size;
+      page.tokens = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
+      hand(t, std::move(page));
+    }
+  }
+}
+
+void TierJobs::evicted() noexcept {
+  core_.mutex.assert_held();
+  bool any = false;
+  for (int32_t t = 0; t < num_tiers(); ++t) any = any || worker_.tier(t).stores == TierWorker::Stores::kEvicted;
+  try {
+    for (int32_t g = 0; any && g < core_.num_groups(); ++g) {
+      if (!core_.rules(g).holds_encoder()) queue_next(g);
+    }
+  } catch (const std::bad_alloc&) {  // these pages are not stored
   }
 }
 
@@ -94,10 +157,13 @@ void TierJobs::queue_published(uint64_t sequence, const KeyedQuery& query, int64
       if (number >= 0) queue_page(query, g, b, number, (b + 1) * page_size <= known);
     }
   }
+  evicted();
 }
 
 void TierJobs::released(int32_t group, int32_t page) noexcept {
   core_.mutex.assert_held();
+  ++listed_[static_cast<size_t>(group)].released;
+  wanted(group, page) = 0;
   if (handed(group, page) == 0) return;
   handed(group, page) = 0;
   worker_.forget(group, page);
@@ -216,6 +282,15 @@ int64_t TierJobs::Stored::bytes(int32_t tier, int64_t end) const noexcept {
   return bytes;
 }
 
+int32_t TierJobs::Stored::last_tier(int64_t block, int64_t end) const noexcept {
+  int32_t tier = -1;
+  for (int32_t g = 0; g < core.num_groups(); ++g) {
+    if (block < first_loaded(g, end)) continue;
+    tier = std::max(tier, groups[static_cast<size_t>(g)].found[static_cast<size_t>(block - first)].tier);
+  }
+  return tier;
+}
+
 // Returns the estimated time to load a prefix of `end` blocks.
 int64_t TierJobs::load_ns(const Stored& stored, int64_t end, const std::vector<TierWorker::Speed>& speeds) {
   int64_t ns = 0;
@@ -240,20 +315,25 @@ TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match&
     }
   }
   while (end > first && !stored.serves(end)) --end;
-  if (end == first) return plan;
+  // A block without pages, which is before the windows of all groups, counts with the block after it.
+  for (int64_t b = end, tier = 0; b-- > first;) {
+    if (const int32_t last = stored.last_tier(b, end); last >= 0) tier = last;
+    const int64_t begin = std::max(b * page_size, match.tokens), most = std::min((b + 1) * page_size, gate.most_tokens);
+    plan.tier_tokens[static_cast<size_t>(tier)] += std::max<int64_t>(0, most - begin);
+  }
   stored.sum_bytes(num_tiers());
   std::vector<TierWorker::Speed> speeds;
   for (int32_t t = 0; t < num_tiers(); ++t) speeds.push_back(worker_.speed(t));
-  // Of all prefixes that can be loaded, this one saves most time. The loop leaves `end` as it is if no load saves time.
+  // Finds the prefix that saves most time. A shorter prefix saves at most what it would save if its load took no time.
   double most_saved = 0;
-  for (int64_t b = gate.token_ns > 0 ? end : first; b > first; --b) {
-    const int64_t gain = std::min(b * page_size, gate.most_tokens) - match.tokens;
-    const auto saved = static_cast<double>(gain) * static_cast<double>(gate.token_ns) -
-                       static_cast<double>(load_ns(stored, b, speeds));
+  for (int64_t b = std::exchange(end, first); b > first; --b) {
+    if (gate.saved_ns(b * page_size, match.tokens, 0) <= most_saved) break;
+    const double saved = gate.saved_ns(b * page_size, match.tokens, load_ns(stored, b, speeds));
     if (saved <= most_saved || !stored.serves(b)) continue;
     most_saved = saved;
     end = b;
   }
+  if (end == first) return plan;
   plan.tokens = end * page_size;
   plan.ns = load_ns(stored, end, speeds);
   // The pages are ordered by block, so that a load that ends early has read a prefix.
@@ -267,15 +347,10 @@ TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match&
   return plan;
 }
 
-bool TierJobs::worth_loading(const Gate& gate, const PrefixIndex::Match& match, const Plan& plan) noexcept {
-  const int64_t gain = std::min(plan.tokens, gate.most_tokens) - match.tokens;
-  return gain > 0 && (gate.token_ns == 0 || plan.ns / gate.token_ns < gain);
-}
-
-Status TierJobs::start(Request request, const PrefixIndex::Match& match, Plan plan, uint64_t* job) {
+Status TierJobs::start(Request request, Plan plan, uint64_t* job) {
   core_.mutex.assert_held();
   *job = 0;
-  if (plan.searched.empty() && !worth_loading(request.gate, match, plan)) return Status();
+  if (plan.searched.empty() && plan.tokens == plan.found) return Status();
   Job& made = jobs_[last_job_ + 1];
   made.request = std::move(request);
   made.searching = !plan.searched.empty();
@@ -326,7 +401,7 @@ Status TierJobs::poll(uint64_t id, bool* done, int64_t* tokens) {
     const PrefixIndex::Match match = core_.prefixes->match(request.query.key(), request.gate.most_tokens);
     Plan now = plan(request.query, match, request.gate);
     // If there is no room for the pages, the job ends without a load.
-    *done = !worth_loading(request.gate, match, now) || !begin_load(&found->second, std::move(now)).ok();
+    *done = now.tokens == now.found || !begin_load(&found->second, std::move(now)).ok();
     if (!*done) return Status();
   }
   const Job job = std::move(found->second);

@@ -4,11 +4,14 @@
 // Thread safety: the caller of a method marked "locked" must hold the cache's lock. Any thread may call the other
 // methods. Ownership: owns the tiers. It is destroyed before the rest of the cache, because its thread uses the pools.
 // Invariants
-//   1. If bit t of handed(group, page) is set, the index has the page, and the page was queued for tier t.
+//   1. If bit t of handed(group, page) is set, the index has the page, and the page was queued for tier t. If bit t of
+//      wanted(group, page) is set, the index has the page, and tier t stores it before it is evicted.
 //   2. The job of a load has its own busy sequence, whose id no caller has. While the job still searches tiers, it has
 //      no sequence.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
@@ -26,9 +29,10 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
  public:
   // What a load would do.
   struct Plan {
-    int64_t found = 0;                        // number of tokens that the pools have, in whole pages
-    int64_t tokens = 0;                       // number of tokens that the pools have after the load; at least `found`
-    int64_t ns = 0;                           // estimated time of the load, in nanoseconds; 0 = unknown
+    int64_t found = 0;   // number of tokens that the pools have, in whole pages
+    int64_t tokens = 0;  // number of tokens that the pools have after the load; `found` = no load
+    int64_t ns = 0;      // estimated time of the load, in nanoseconds; 0 = unknown
+    std::array<int64_t, TierWorker::kMaxTiers> tier_tokens = {};  // as in kvc_prefix_hit
     std::vector<kvc_tier_key> searched;       // keys for which a tier still searches; the plan lacks their pages
     std::vector<TierWorker::LoadPage> pages;  // the page ids in the pools are not set yet
   };
@@ -50,11 +54,15 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   void queue_published(uint64_t sequence, const KeyedQuery& query, int64_t published, int64_t known);
   // When a load saves time.
   struct Gate {
-    int64_t token_ns = 0;     // time to compute a token; 0 = load as much as possible
-    int64_t most_tokens = 0;  // the largest number of tokens that match and attach may find
+    int64_t token_ns = INT64_MAX;  // time to compute a token; INT64_MAX = load as much as possible
+    int64_t most_tokens = 0;       // the largest number of tokens that match and attach may find
+    // How much time a load saves that takes `load_ns` and makes `tokens` tokens attachable, instead of `matched`.
+    double saved_ns(int64_t tokens, int64_t matched, int64_t load_ns) const noexcept {
+      return static_cast<double>(std::min(tokens, most_tokens) - matched) * static_cast<double>(token_ns) -
+             static_cast<double>(load_ns);
+    }
   };
-  // Locked. Plans the load that makes the longest prefix attachable or, if computing some of its tokens is faster, the
-  // load that saves most time. `match` is the present match of the query.
+  // Locked. Plans the load that saves most time, which may be none. `match` is the present match of the query.
   Plan plan(const KeyedQuery& query, const PrefixIndex::Match& match, const Gate& gate);
   // What a job must load.
   struct Request {
@@ -63,8 +71,8 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
     Gate gate;
   };
   // Locked. Starts the load of a plan. If tiers still search for keys, starts a job that waits for them and then makes
-  // a new plan. Sets *job to 0 if there is nothing to load, or if computing the tokens is faster.
-  Status start(Request request, const PrefixIndex::Match& match, Plan plan, uint64_t* job);
+  // a new plan. Sets *job to 0 if the plan loads nothing.
+  Status start(Request request, Plan plan, uint64_t* job);
   // Locked. If the job has ended, completes it: publishes the pages of a load, or ends the suspend or resume. tokens:
   // as in kvc_job_info.
   Status poll(uint64_t job, bool* done, int64_t* tokens);
@@ -91,6 +99,9 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   void in_child() noexcept override;
   // Locked. The index calls this method.
   void released(int32_t group, int32_t page) noexcept override;
+  // Locked. Queues pages that the pools will evict next, for tiers with KVC_TIER_STORE_EVICTED. The index calls it, and
+  // methods that make pages idle.
+  void evicted() noexcept override;
 
  private:
   struct Job {
@@ -126,12 +137,16 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
     void sum_bytes(int32_t num_tiers);
     // The bytes in a tier of all that a prefix of `end` blocks needs. Call sum_bytes before.
     int64_t bytes(int32_t tier, int64_t end) const noexcept;
+    // The last of the tiers from which a prefix of `end` blocks loads pages of this block; -1 if it loads none of them.
+    int32_t last_tier(int64_t block, int64_t end) const noexcept;
   };
 
   explicit TierJobs(CacheCore* core) : core_(*core), worker_(this) {}
   TierPage page_of(const KeyedQuery& query, int32_t group, int64_t block) const;
   void queue_page(const KeyedQuery& query, int32_t group, int64_t block, int32_t number, bool reused)
       KVC_REQUIRES(core_.mutex);
+  void queue_next(int32_t group) KVC_REQUIRES(core_.mutex);
+  void hand(int32_t tier, TierPage page) KVC_REQUIRES(core_.mutex);
   Status begin_load(Job* job, Plan plan) KVC_REQUIRES(core_.mutex);
   Status finish_load(const Job& job, int64_t first_failed, int64_t* tokens) KVC_REQUIRES(core_.mutex);
   Status finish_suspend(const Job& job, TierWorker::Loaded stored, int64_t* tokens) KVC_REQUIRES(core_.mutex);
@@ -139,7 +154,6 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   std::vector<int64_t> held_tokens(int32_t slot) const KVC_REQUIRES(core_.mutex);
   static Status make_suspend_key(PageKey* key);
   void remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept;
-  static bool worth_loading(const Gate& gate, const PrefixIndex::Match& match, const Plan& plan) noexcept;
   int64_t match_whole_pages(const KeyedQuery& query, int64_t tokens) KVC_REQUIRES(core_.mutex);
   static int64_t load_ns(const Stored& stored, int64_t end, const std::vector<TierWorker::Speed>& speeds);
   Stored look_up_all(const KeyedQuery& query, int64_t first, int64_t* end);
@@ -147,12 +161,21 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   uint8_t& handed(int32_t group, int32_t page) noexcept KVC_REQUIRES(core_.mutex) {
     return handed_[static_cast<size_t>(group)][page];
   }
+  uint8_t& wanted(int32_t group, int32_t page) noexcept KVC_REQUIRES(core_.mutex) {
+    return wanted_[static_cast<size_t>(group)][page];
+  }
 
   CacheCore& core_;
   DeviceStream stream_;  // used by the worker's thread
   std::unique_ptr<PageObjects> objects_;
-  // [groups], [pages]: a bit for each tier for which the page was queued
-  std::vector<LazyArray<uint8_t>> handed_ KVC_GUARDED_BY(core_.mutex);
+  // [groups], [pages]: a bit for each tier for which the page was queued, and for each tier that stores it later
+  std::vector<LazyArray<uint8_t>> handed_ KVC_GUARDED_BY(core_.mutex), wanted_ KVC_GUARDED_BY(core_.mutex);
+  // The last list of the pages that a group evicts next.
+  struct Listed {
+    int64_t pages = 0;     // number of listed pages that were idle
+    int64_t released = 0;  // number of pages that the index has released since
+  };
+  std::vector<Listed> listed_ KVC_GUARDED_BY(core_.mutex);  // [groups]
   std::map<uint64_t, Job> jobs_ KVC_GUARDED_BY(core_.mutex);
   // By sequence: how many of its tokens the index had before its first publish. Other requests have published these.
   std::map<uint64_t, int64_t> known_before_ KVC_GUARDED_BY(core_.mutex);

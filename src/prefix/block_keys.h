@@ -25,6 +25,8 @@ class BlockKeys {
   // Returns the key of a whole block.
   const PageKey& of(int32_t block) const noexcept { return keys_[block]; }
 
+  void set(int32_t block, const PageKey& key) noexcept { keys_[block] = key; }
+
   // Call it before `assign`. The next calls of `assign` must be for block `index` of the key and the blocks after it,
   // in this order. before: id of block `index` - 1 of the key; -1 if `index` is 0. The tokens of the key must exist
   // until the last `assign`, and its context too.

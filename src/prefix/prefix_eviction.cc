@@ -7,24 +7,6 @@
 
 namespace kvc {
 
-// Calls visit(run) for the runs that have pages in a group, in the order of time_of, until visit returns false. visit
-// may change or remove the run.
-template <class Visit>
-void PrefixIndex::for_each_oldest(int32_t group, Visit visit) {
-  std::array<int32_t, kMostUses + 1> next = {};
-  for (int32_t uses = 0; uses <= kMostUses; ++uses) next[static_cast<size_t>(uses)] = list(group, uses).oldest;
-  for (;;) {
-    int32_t* first = nullptr;
-    for (int32_t& run : next) {
-      if (run >= 0 && (first == nullptr || time_of(run) < time_of(*first))) first = &run;
-    }
-    if (first == nullptr) return;
-    const int32_t run = *first;
-    *first = link(run, group).newer;
-    if (!visit(run)) return;
-  }
-}
-
 // Removes the last block of a leaf, and the checkpoints that belong to the block. The block must have no page. Returns
 // whether this removed the whole run.
 bool PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {

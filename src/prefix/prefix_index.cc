@@ -49,10 +49,6 @@ int64_t PrefixIndex::bytes_needed(int64_t groups, int64_t page_size, int64_t max
          (with_keys ? BlockKeys::bytes_needed(max_blocks) : 0);
 }
 
-void PrefixIndex::keep_keys(const PageKey& fingerprint) {
-  keys_ = std::make_unique<BlockKeys>(runs_.page_size(), runs_.max_blocks(), fingerprint);
-}
-
 // ---- Pages of blocks, and lists of runs ---------------------------------------------------------------------------
 
 bool PrefixIndex::has_pages(int32_t block) const noexcept {

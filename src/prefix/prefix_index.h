@@ -98,7 +98,7 @@ class PrefixIndex {
   static int64_t bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
                               bool with_keys = false) noexcept;
 
-  // Makes the index compute page keys from now on. The index must be empty.
+  // Makes the index compute the page keys of its blocks, and of those that it gets later.
   void keep_keys(const PageKey& fingerprint);
   // Requires keep_keys. The listener must exist until the last call of the index.
   void add_listener(PrefixListener* listener) {
@@ -151,6 +151,18 @@ class PrefixIndex {
   int64_t evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept;
   // Drops everything.
   void clear(PrefixPages& pages) noexcept;
+  // Lists the pages with a key of the prefixes that calls of evict would shorten next, until `wanted` idle pages of the
+  // group are in the list. If there are several groups, these are all pages of the prefixes, because a load needs pages
+  // of every group. Requires keep_keys. Throws std::bad_alloc.
+  std::vector<NamedPage> list_next(int32_t group, int64_t wanted, const PrefixPages& pages) const;
+  // The largest number of pages of a group, and how many of them are free. When none is free, publish drops pages.
+  int64_t capacity(int32_t group) const noexcept {
+    return rules_[static_cast<size_t>(group)].holds_state() ? checkpoints_.size() : runs_.max_blocks();
+  }
+  int64_t room(int32_t group) const noexcept {
+    return rules_[static_cast<size_t>(group)].holds_state() ? checkpoints_.size() - held_pages(group)
+                                                            : runs_.free_blocks();
+  }
 
   int64_t held_pages(int32_t group) const noexcept { return held_[static_cast<size_t>(group)]; }
   int64_t used_blocks() const noexcept { return runs_.max_blocks() - runs_.free_blocks(); }
@@ -222,7 +234,11 @@ class PrefixIndex {
   // mean age of evicted runs for each counted use after the first.
   int64_t time_of(int32_t run) const noexcept { return uses_[run].at + uses_[run].number * age_ / (2 * kAgeUnit); }
   template <class Visit>
-  void for_each_oldest(int32_t group, Visit visit);
+  void for_each_oldest(int32_t group, Visit visit) const;
+  template <class Visit>
+  void for_each_whole(int32_t run, Visit visit) const;
+  template <class Visit>
+  void for_each_named(int32_t run, Visit visit) const;
 
   bool has_pages(int32_t block) const noexcept;
   // Whether the last block of a leaf stays in the index (invariant 3).
@@ -291,6 +307,7 @@ class PrefixIndex {
   void tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key) noexcept;
   void tell_state_removed(int32_t checkpoint) noexcept;
   void tell_cleared() noexcept;
+  PageKey compute_key(int32_t run, int32_t block, int64_t index, int32_t before, std::span<int32_t> tokens) const;
   bool keys_are_valid() const;
 
   std::vector<GroupRules> rules_;
@@ -329,26 +346,56 @@ class PrefixIndex {
   bool is_told_ = false;
 };
 
+// Calls visit(run) for the runs that have pages in a group, in the order of time_of, until visit returns false. visit
+// may change or remove the run.
 template <class Visit>
-void PrefixIndex::for_each_named(Visit visit) const {
-  runs_.for_each_run([&](int32_t run) {
-    const int32_t parent = runs_.parent(run);
-    int32_t before = parent == TokenRuns::kRoot ? -1 : runs_.last_block(parent);
-    int64_t index = runs_.begin_block(run);
-    for (int32_t b = runs_.first_block(run); b >= 0 && is_whole(run, b); before = b, b = runs_.next_block(b), ++index) {
-      for (int32_t g = 0; g < num_groups(); ++g) {
-        if (page(b, g) != 0) visit(named(run, b, index, before, g, page(b, g) - 1));
-      }
-      for (int32_t c = has_states() ? checkpoints_of_[b] - 1 : -1; c >= 0; c = checkpoints_[c].next) {
-        if (checkpoints_[c].tail > 0) continue;
-        for (const int32_t g : state_groups_) {
-          NamedPage name = named(run, b, index, before, g, state_page(c, g));
-          name.session = checkpoints_[c].terms.session;
-          visit(name);
-        }
+void PrefixIndex::for_each_oldest(int32_t group, Visit visit) const {
+  std::array<int32_t, kMostUses + 1> next = {};
+  for (int32_t uses = 0; uses <= kMostUses; ++uses) next[static_cast<size_t>(uses)] = list(group, uses).oldest;
+  for (;;) {
+    int32_t* first = nullptr;
+    for (int32_t& run : next) {
+      if (run >= 0 && (first == nullptr || time_of(run) < time_of(*first))) first = &run;
+    }
+    if (first == nullptr) return;
+    const int32_t run = *first;
+    *first = link(run, group).newer;
+    if (!visit(run)) return;
+  }
+}
+
+// Calls visit(block, index, before) for the whole blocks of a run. index: the number of the block on its path. before:
+// the id of the block before it; -1 = none.
+template <class Visit>
+void PrefixIndex::for_each_whole(int32_t run, Visit visit) const {
+  const int32_t parent = runs_.parent(run);
+  int32_t before = parent == TokenRuns::kRoot ? -1 : runs_.last_block(parent);
+  int64_t index = runs_.begin_block(run);
+  for (int32_t b = runs_.first_block(run); b >= 0 && is_whole(run, b); before = b, b = runs_.next_block(b), ++index) {
+    visit(b, index, before);
+  }
+}
+
+template <class Visit>
+void PrefixIndex::for_each_named(int32_t run, Visit visit) const {
+  for_each_whole(run, [&](int32_t block, int64_t index, int32_t before) {
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      if (page(block, g) != 0) visit(named(run, block, index, before, g, page(block, g) - 1));
+    }
+    for (int32_t c = has_states() ? checkpoints_of_[block] - 1 : -1; c >= 0; c = checkpoints_[c].next) {
+      if (checkpoints_[c].tail > 0) continue;
+      for (const int32_t g : state_groups_) {
+        NamedPage name = named(run, block, index, before, g, state_page(c, g));
+        name.session = checkpoints_[c].terms.session;
+        visit(name);
       }
     }
   });
+}
+
+template <class Visit>
+void PrefixIndex::for_each_named(Visit visit) const {
+  runs_.for_each_run([&](int32_t run) { for_each_named(run, visit); });
 }
 
 }  // namespace kvc

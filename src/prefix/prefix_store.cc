@@ -150,6 +150,7 @@ void PrefixStore::evict(int32_t group, int64_t pages) noexcept {
   for (int32_t g = 0; g < store_.num_groups(); ++g) evicted_[static_cast<size_t>(g)] += index_.held_pages(g);
   index_.evict(group, pages, pages_);
   for (int32_t g = 0; g < store_.num_groups(); ++g) evicted_[static_cast<size_t>(g)] -= index_.held_pages(g);
+  if (pages_.watcher != nullptr) pages_.watcher->evicted();
 }
 
 std::vector<SequenceStore::PageReference> PrefixStore::references() const {

@@ -25,6 +25,8 @@ class PageWatcher {
  public:
   virtual ~PageWatcher() = default;
   virtual void released(int32_t group, int32_t page) noexcept = 0;
+  // Called when the index has evicted pages because a pool was short of pages.
+  virtual void evicted() noexcept = 0;
 };
 
 class PrefixStore final : public PageEvictor {
@@ -58,9 +60,15 @@ class PrefixStore final : public PageEvictor {
   void set_time(int64_t now) noexcept { index_.set_time(now); }
   int64_t now() const noexcept { return index_.now(); }
 
+  // As PrefixIndex::keep_keys.
+  void keep_keys(const PageKey& fingerprint) { index_.keep_keys(fingerprint); }
   // For listeners, and for code that reads keys.
   void add_listener(PrefixListener* listener) { index_.add_listener(listener); }
   const PrefixIndex& index() const noexcept { return index_; }
+  // As PrefixIndex::list_next.
+  std::vector<NamedPage> list_next(int32_t group, int64_t wanted) const {
+    return index_.list_next(group, wanted, pages_);
+  }
 
   Match match(const TokenRuns::Key& key, int64_t most) { return index_.match(key, most); }
   // Appends to `copies` the copies that the caller must make. After a failure, nothing has changed, except that pages

@@ -103,6 +103,17 @@ Status Step::check_complete() const {
   return Status();
 }
 
+int64_t Step::computed_tokens() const noexcept {
+  const LayerRange range = kind().layers;
+  if (range.begin != 0 || range.end != layers_.size() || kind().encoder_group >= 0) return 0;
+  for (int32_t layer = 0; layer < range.end; ++layer) {
+    if (forward_->calls.attended(static_cast<size_t>(layer), LayerCalls::kPast | LayerCalls::kSelf)) {
+      return forward_->batch->rows().num_tokens;
+    }
+  }
+  return 0;
+}
+
 Status Step::info(kvc_forward_info* out) const {
   const kvc_backend_rows& rows = forward_->batch->rows();
   static constexpr int64_t kStride = 1;

@@ -81,6 +81,11 @@ class Step {
   uint64_t stored_states() const noexcept;
   void close() noexcept;
   Status info(kvc_forward_info* out) const;
+  // The time of a monotonic clock at which the step began.
+  int64_t begin_ns() const noexcept { return begin_ns_; }
+  void set_begin_ns(int64_t ns) noexcept { begin_ns_ = ns; }
+  // The number of new tokens that the step has computed: 0 if it does not cover all layers, or if no call has attended.
+  int64_t computed_tokens() const noexcept;
   // Whether a call has appended the step's tokens in a layer.
   bool appended(size_t layer) const noexcept { return forward_->calls.appended(layer); }
 
@@ -152,6 +157,7 @@ class Step {
   const Layers& layers_;
   const std::unique_ptr<Forward> forward_;
   uint64_t generation_ = 0;
+  int64_t begin_ns_ = 0;
   bool open_ = false;
   bool in_use_ = false;
   bool broken_ = false;

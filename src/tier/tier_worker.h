@@ -46,7 +46,10 @@ struct TierPage {
   int64_t block = 0;      // its first token is block * page_size; in store_all, number of the page
   kvc_tier_key key = {};  // key of its object
   PageKey page_key = {}, parent_key = {};
-  std::shared_ptr<const std::vector<int32_t>> tokens;  // of the whole prefix; null if the sequence is suspended
+  // The tokens of the sequence from position tokens_begin on, at least those of the page; null if the sequence is
+  // suspended.
+  std::shared_ptr<const std::vector<int32_t>> tokens;
+  int64_t tokens_begin = 0;
   // Of a suspended sequence: the place of the page, and the tokens that each layer holds (PageCopy::clear_others).
   int64_t position = 0;
   std::shared_ptr<const std::vector<int64_t>> held;
@@ -71,7 +74,7 @@ class TierWorker {
   };
 
   // Which published pages a tier stores.
-  enum class Stores : uint8_t { kPublished, kReused, kNothing };
+  enum class Stores : uint8_t { kPublished, kReused, kNothing, kEvicted };
   struct Tier {
     kvc_tier table = {};
     Stores stores = Stores::kPublished;

@@ -238,12 +238,14 @@ class TieredEngine {
     config.capacity_bytes = bytes;
     return kvc_cache_add_tier(made, &config, nullptr);
   }
-  kvc_status add(const Folder &folder, int64_t bytes = 0, int32_t sync = KVC_TIER_SYNC_DATA) {
+  kvc_status add(const Folder &folder, int64_t bytes = 0, int32_t sync = KVC_TIER_SYNC_DATA,
+                 int32_t store = KVC_TIER_STORE_PUBLISHED) {
     kvc_tier_config config;
     kvc_tier_config_init(&config);
     config.directory = folder.path.c_str();
     config.capacity_bytes = bytes;
     config.sync = sync;
+    config.store = store;
     kvc_error error = KVC_ERROR_INIT;
     const kvc_status status = kvc_cache_add_tier(made, &config, &error);
     EXPECT_EQ(status, KVC_OK) << error.message;

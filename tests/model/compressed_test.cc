@@ -450,7 +450,10 @@ class Walk {
     query.num_tokens = draw_position(s);
     if (on_cpu() && up_to(3) == 0) {  // what the index evicts goes to the host tier
       kvc_job job = 0;
-      const kvc_status loading = kvc_prefix_load(cache_.get(), &query, nullptr, nullptr, &job, &error);
+      kvc_prefix_load_options options;
+      kvc_prefix_load_options_init(&options);
+      options.token_ns = INT64_MAX;  // what is loaded must not depend on time
+      const kvc_status loading = kvc_prefix_load(cache_.get(), &query, &options, nullptr, &job, &error);
       ASSERT_TRUE(loading == KVC_OK || loading == KVC_ERROR_OUT_OF_PAGES) << error.message;
       counts_["load"] += job != 0 ? 1 : 0;
       finish(job);

@@ -40,7 +40,9 @@ def test_a_second_request_computes_only_the_rest(cache):
     cache.remove(first)
     question = [*prompt, 77, 78]
     second, hit = cache.attach_prefix(np.array(question, np.int64))
-    assert hit == kvcache.PrefixHit(tokens=10, copied_tokens=2, known_tokens=10, limited_by=None, load_tokens=10, load_ns=0)
+    assert hit.token_ns > 0
+    assert hit == kvcache.PrefixHit(tokens=10, copied_tokens=2, known_tokens=10, limited_by=None, load_tokens=10, load_ns=0,
+                                    token_ns=hit.token_ns)  # fmt: skip
     found = compute(cache, second, question[hit.tokens :])
     fresh = cache.add()
     computed = compute(cache, fresh, question)

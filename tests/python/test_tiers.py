@@ -1,5 +1,6 @@
 """Tiers of a Cache: tokens that were evicted, or computed by an earlier process, are loaded and not computed again."""
 
+import math
 import os
 import resource
 import time
@@ -49,7 +50,7 @@ def test_a_later_process_loads_what_this_one_computed(tmp_path):
         assert cache.tier_traffic() == kvcache.TierTraffic(1, 0, 7, 0, 0, 0, 0, 0, 0)
     with make(tmp_path / "tier") as cache:
         job, hit = cache.load_prefix(prompt)
-        assert (hit.tokens, hit.load_tokens) == (0, 28)
+        assert (hit.tokens, hit.load_tokens, hit.tier_tokens, hit.token_ns) == (0, 28, (28,), 0)
         assert job.wait(30) == job.tokens == job.poll() == 28
         assert "ended with 28 tokens" in repr(job)
         job.cancel()  # the job has ended, so nothing happens
@@ -134,6 +135,53 @@ def host_cache(capacity_bytes=1 << 20):
 def decode(cache, sequence, tokens):
     with cache.forward([sequence], [len(tokens)]) as step:
         return [step.attend(layer, rows(tokens, 2), rows(tokens, 1), rows(tokens, 1)).copy() for layer in range(len(LAYERS))]
+
+
+def test_a_tier_may_store_what_is_evicted_next(tmp_path):
+    with make(tmp_path, store="evicted") as cache:  # a pool of 64 pages
+        for first in range(0, 400, 20):
+            serve(cache, list(range(first, first + 20)))
+            store(cache)
+            if first < 180:
+                assert cache.tier_traffic().pages_stored == 0
+        assert cache.load_prefix(list(range(20)), token_ns=math.inf)[1].load_tokens == 19
+        assert cache.load_prefix(list(range(380, 400)))[0] is None
+
+
+def test_a_hit_has_the_tokens_of_each_tier(tmp_path):
+    prompt = list(range(30))
+    with host_cache() as cache:
+        serve(cache, prompt[:16])
+        store(cache)
+        cache.add_disk_tier(tmp_path / "tier")
+        serve(cache, prompt)
+        store(cache)
+        cache.drop_prefix([])
+        serve(cache, prompt[:8])
+        hit = cache.match_prefix(prompt)
+        assert (hit.tokens, hit.load_tokens, hit.tier_tokens) == (8, 28, (20, 0))
+        assert cache.attach_prefix(prompt)[1].tier_tokens == ()
+
+
+def test_a_load_that_takes_longer_than_computing():
+    prompt = list(range(30))
+    with host_cache() as cache:
+        serve(cache, prompt)
+        store(cache)
+        for token_ns in (0, math.inf, 1e9):  # the measured times differ from run to run
+            cache.drop_prefix([])
+            job, hit = cache.load_prefix(prompt, token_ns=token_ns)
+            assert hit.tier_tokens == (28,)
+            assert hit.token_ns > 0
+            if token_ns == 0:
+                assert (job is None) == (hit.load_tokens == 0)
+            elif token_ns > 0:
+                assert hit.load_tokens == 28
+            assert job is None or job.wait(30) == hit.load_tokens
+        cache.drop_prefix([])
+        job, hit = cache.load_prefix(prompt, token_ns=0.5)  # a nanosecond
+        assert job is None
+        assert (hit.load_tokens, hit.load_ns, hit.tier_tokens) == (0, 0, (28,))
 
 
 def test_a_host_tier_keeps_what_is_evicted():

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"kvcache.dev/kvcache"
@@ -10,7 +11,7 @@ import (
 var (
 	syncs  = map[string]kvcache.TierSync{"": 0, "data": kvcache.TierSyncData, "none": kvcache.TierSyncNone, "full": kvcache.TierSyncFull}
 	stores = map[string]kvcache.TierStore{"": 0, "published": kvcache.TierStorePublished, "reused": kvcache.TierStoreReused,
-		"nothing": kvcache.TierStoreNothing}
+		"nothing": kvcache.TierStoreNothing, "evicted": kvcache.TierStoreEvicted}
 )
 
 // Waits for a suspend or resume.
@@ -42,7 +43,7 @@ var tiers = map[string]func(*script) ([]string, error){
 	}),
 	"load_prefix": func(s *script) ([]string, error) {
 		job, hit, err := s.cache().LoadPrefix(s.query(), kvcache.LoadOptions{Priority: s.integer("priority"),
-			Session: uint64(s.integer("session")), TimeToLive: int64(s.integer("time_to_live")), TokenNs: int64(s.integer("token_ns"))})
+			Session: uint64(s.integer("session")), TimeToLive: int64(s.integer("time_to_live")), TokenNs: int64(s.integerOr("token_ns", math.MaxInt64))})
 		if err == nil && s.has("cancel") {
 			err = job.Cancel()
 		}
@@ -53,7 +54,12 @@ var tiers = map[string]func(*script) ([]string, error){
 		if s.has("cancel") {
 			return nil, err
 		}
-		return append(resultsOf(hit), result("load_tokens", hit.LoadTokens), result("loaded", loaded)), err
+		tiers := hit.TierTokens[:]
+		for len(tiers) > 0 && tiers[len(tiers)-1] == 0 {
+			tiers = tiers[:len(tiers)-1]
+		}
+		return append(resultsOf(hit), result("load_tokens", hit.LoadTokens), integers("tier_tokens", tiers),
+			result("loaded", loaded)), err
 	},
 	"suspend": moved((*kvcache.Cache).Suspend),
 	"resume":  moved((*kvcache.Cache).Resume),

@@ -25,9 +25,14 @@ class PrefixHit:
     limited_by: int | None
     """The group that makes `tokens` smaller than what is known; None if no group does."""
     load_tokens: int
-    """What `tokens` would be after load_prefix(). Without tiers it is `tokens`."""
+    """What `tokens` would be after load_prefix(), without tokens that are faster to compute. Without tiers it is `tokens`."""
     load_ns: int
     """How long that load takes, as the tiers measured it; 0 = nothing to load, or not measured."""
+    token_ns: int = 0
+    """How long it takes to compute one token, as the cache measured it in forwards on the CPU; 0 = not measured."""
+    tier_tokens: tuple[int, ...] = ()
+    """How many tokens after `tokens` each tier has, in the order in which the tiers were added. Only match_prefix() and
+    load_prefix() search tiers."""
 
 
 @dataclass(frozen=True)

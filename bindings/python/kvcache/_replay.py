@@ -168,7 +168,7 @@ def with_host_tier(requests: Iterable[list[int]], blocks: int, host_blocks: int)
     rows = np.zeros((longest, 1, 1), np.float32)
     hits = loaded = 0
     for request in requests:
-        job, hit = cache.load_prefix(request, allow_all=True)
+        job, hit = cache.load_prefix(request, allow_all=True, token_ns=math.inf)
         if job is not None:
             job.wait()
         in_pool = hit.tokens

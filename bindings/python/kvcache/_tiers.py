@@ -13,7 +13,7 @@ from pathlib import Path
 from ._prefixes import Media, PrefixHit, Prefixes, TokenIds
 
 _SYNC = {"data": 0, "none": 1, "full": 2}
-_STORE = {"published": 0, "reused": 1, "nothing": 2}
+_STORE = {"published": 0, "reused": 1, "nothing": 2, "evicted": 3}
 
 
 def _number_of(function: str, name: str, value: str, values: dict[str, int]) -> int:
@@ -140,7 +140,7 @@ class Tiers(Prefixes):
             sync: "data": a page is on the disk before it is visible; "full": its name too, so that it survives a loss of
                 power; "none": the system writes it when it likes.
             store: which published pages are stored: "published" (all), "reused" (those that a later request came back to),
-                "nothing" (the folder is read only).
+                "evicted" (those that the pools will evict next), "nothing" (the folder is read only).
             min_tokens: a publish of fewer tokens is not stored.
 
         Raises:
@@ -191,14 +191,14 @@ class Tiers(Prefixes):
 
     def load_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, adapter: bytes = b"",
                     media: Media = (), allow_all: bool = False, session: int = 0, priority: int = 0, time_to_live: int = 0,
-                    token_ns: int = 0) -> tuple[LoadJob | None, PrefixHit]:
+                    token_ns: float = 0) -> tuple[LoadJob | None, PrefixHit]:
         """Starts to load what the tiers have of a prefix and the pools lack. attach_prefix finds it when the job has ended.
 
         Args:
             tokens, salt, salt_begin, adapter, media, allow_all: as in match_prefix().
             session, priority, time_to_live: of the pages that are loaded, as in publish_prefix().
-            token_ns: what it costs to compute a token, in nanoseconds. Nothing is loaded if that would take longer. 0 = load
-                in any case.
+            token_ns: what it costs to compute a token, in nanoseconds. The load ends where computing is faster. 0 = as the
+                cache has measured it. math.inf = load in any case.
 
         Returns:
             The job, or None if nothing is to be loaded; and what match_prefix() says.
@@ -207,7 +207,7 @@ class Tiers(Prefixes):
             Unsupported (no tier), TooManySequences, OutOfPages, OutOfRange.
         """
         job, hit = self._load_prefix(tokens, salt, salt_begin, adapter, media, allow_all, session, priority, time_to_live,
-                                     token_ns)
+                                     2**63 - 1 if token_ns == math.inf else math.ceil(token_ns))
         return (LoadJob(self, job) if job != 0 else None), PrefixHit(*hit)
 
     def suspend(self, sequence: int) -> LoadJob:

@@ -47,7 +47,10 @@ struct Query {
 
 nb::tuple hit_tuple(const kvc_prefix_hit& hit) {
   const nb::object limited = hit.limited_by < 0 ? nb::object(nb::none()) : nb::object(nb::int_(hit.limited_by));
-  return nb::make_tuple(hit.tokens, hit.copied_tokens, hit.known_tokens, limited, hit.load_tokens, hit.load_ns);
+  nb::list tiers;
+  for (int32_t tier = 0; tier < hit.num_tiers; ++tier) tiers.append(hit.tier_tokens[tier]);
+  return nb::make_tuple(hit.tokens, hit.copied_tokens, hit.known_tokens, limited, hit.load_tokens, hit.load_ns,
+                        hit.token_ns, nb::tuple(tiers));
 }
 
 nb::tuple match(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, nb::bytes adapter,

@@ -16,7 +16,7 @@ static int32_t one_of(const char *key, const char *const *words) {
 
 static kvc_status add(void) {
   static const char *const sync[] = {"data", "none", "full", NULL};
-  static const char *const store[] = {"published", "reused", "nothing", NULL};
+  static const char *const store[] = {"published", "reused", "nothing", "evicted", NULL};
   kvc_tier_config config;
   kvc_tier_config_init(&config);
   if (flag("host"))
@@ -51,7 +51,7 @@ static kvc_status load(void) {
   options.session = (uint64_t)integer("session", 0);
   options.priority = (int32_t)integer("priority", 0);
   options.time_to_live = integer("time_to_live", 0);
-  options.token_ns = integer("token_ns", 0);
+  options.token_ns = integer("token_ns", INT64_MAX);
   kvc_prefix_hit hit;
   kvc_prefix_hit_init(&hit);
   kvc_job job = 0;
@@ -62,6 +62,9 @@ static kvc_status load(void) {
   if (flag("cancel")) return status;
   result_hit(&hit);
   result_integer("load_tokens", hit.load_tokens);
+  int32_t tiers = hit.num_tiers;
+  while (tiers > 0 && hit.tier_tokens[tiers - 1] == 0) --tiers;
+  result_integers("tier_tokens", tiers, hit.tier_tokens);
   result_integer("loaded", loaded);
   return status;
 }

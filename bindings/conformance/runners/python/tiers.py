@@ -25,13 +25,17 @@ def add_tier(s: Script) -> None:
 def load_prefix(s: Script) -> dict[str, str]:
     job, hit = s.cache.load_prefix(prompt(s), **query(s, allow_all=s.has("allow_all")), session=s.integer("session"),
                                    priority=s.integer("priority"), time_to_live=s.integer("time_to_live"),
-                                   token_ns=s.integer("token_ns"))  # fmt: skip
+                                   token_ns=s.integer("token_ns", 2**63 - 1))  # fmt: skip
     if job is not None and s.has("cancel"):
         job.cancel()
     loaded = 0 if job is None else job.wait()
     if s.has("cancel"):
         return {}
-    return {**hit_results(hit), "load_tokens": str(hit.load_tokens), "loaded": str(loaded)}
+    tiers = list(hit.tier_tokens)
+    while tiers and tiers[-1] == 0:
+        del tiers[-1]
+    return {**hit_results(hit), "load_tokens": str(hit.load_tokens), "tier_tokens": ",".join(map(str, tiers)),
+            "loaded": str(loaded)}  # fmt: skip
 
 
 @operation

@@ -40,10 +40,17 @@ pub struct PrefixHit {
     pub known_tokens: usize,
     /// The group because of which `tokens` is below what was searched for and known.
     pub limited_by: Option<usize>,
-    /// With tiers: what `tokens` would be after [`Cache::load_prefix`]. Else `tokens`.
+    /// With tiers: what `tokens` would be after [`Cache::load_prefix`], without tokens that are faster to compute. Else
+    /// `tokens`.
     pub load_tokens: usize,
     /// With tiers: how long that load takes in nanoseconds, as the tiers measured it. 0 = nothing to load, or not measured.
     pub load_ns: u64,
+    /// How long it takes to compute one token in nanoseconds, as the cache measured it in forwards on the CPU. 0 = not
+    /// measured.
+    pub token_ns: u64,
+    /// How many tokens after `tokens` each tier has, in the order in which the tiers were added. Only
+    /// [`Cache::match_prefix`] and [`Cache::load_prefix`] search tiers.
+    pub tier_tokens: [usize; 8],
 }
 
 /// How long published tokens should stay, and whose they are. The default is the lowest priority, no session and no limit.
@@ -116,6 +123,8 @@ impl From<sys::kvc_prefix_hit> for PrefixHit {
             limited_by: usize::try_from(hit.limited_by).ok(),
             load_tokens: hit.load_tokens as usize,
             load_ns: hit.load_ns as u64,
+            token_ns: hit.token_ns as u64,
+            tier_tokens: hit.tier_tokens.map(|tokens| tokens as usize),
         }
     }
 }

@@ -33,6 +33,8 @@ pub enum TierStore {
     Reused,
     /// None: the tier is read only.
     Nothing,
+    /// Those that the pools will evict next.
+    Evicted,
 }
 
 impl TierStore {
@@ -41,6 +43,7 @@ impl TierStore {
             TierStore::Published => sys::KVC_TIER_STORE_PUBLISHED,
             TierStore::Reused => sys::KVC_TIER_STORE_REUSED,
             TierStore::Nothing => sys::KVC_TIER_STORE_NOTHING,
+            TierStore::Evicted => sys::KVC_TIER_STORE_EVICTED,
         };
         store as i32
     }
@@ -74,8 +77,8 @@ pub struct LoadOptions {
     pub priority: u8,
     pub session: u64,
     pub time_to_live: u64,
-    /// What it costs to compute one token, in nanoseconds. Nothing is loaded if that would take longer, as the tiers measured
-    /// it. 0 = load in any case.
+    /// What it costs to compute one token, in nanoseconds. By the measurements of the tiers, the load ends where computing is
+    /// faster. 0 = as the cache has measured it; `u64::MAX` = load in any case.
     pub token_ns: u64,
 }
 

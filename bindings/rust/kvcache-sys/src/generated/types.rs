@@ -1946,14 +1946,22 @@ pub struct kvc_prefix_hit {
     pub copied_tokens: i64,
     #[doc = " length of the longest prefix that was published, even if its pages were evicted"]
     pub known_tokens: i64,
-    #[doc = " with tiers: what `tokens` would be after kvc_prefix_load, as far as the tiers have searched.\nWithout tiers: `tokens`"]
+    #[doc = " with tiers: what `tokens` would be after kvc_prefix_load, as far as the tiers have searched. It\nleaves out tokens that are faster to compute (section 16). Without tiers: `tokens`"]
     pub load_tokens: i64,
     #[doc = " with tiers: estimated time of this load in nanoseconds, from measurements of the tiers;\n0 = nothing to load, or not measured"]
     pub load_ns: i64,
+    #[doc = " the time to compute one token, in nanoseconds, as the cache has measured it (section 16);\n0 = not measured"]
+    pub token_ns: i64,
+    #[doc = " number of tiers that the call has searched, 0..8: match and load search all tiers of the cache,\nattach and pin search none"]
+    pub num_tiers: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " [num_tiers], in the order in which the tiers were added: number of tokens after `tokens` that\neach tier has, so far as all groups can serve them, also where computing is faster. A token whose\npages are in several tiers counts for the last tier from which a load would take one of them"]
+    pub tier_tokens: [i64; 8usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_prefix_hit"][::core::mem::size_of::<kvc_prefix_hit>() - 48usize];
+    ["Size of kvc_prefix_hit"][::core::mem::size_of::<kvc_prefix_hit>() - 128usize];
     ["Alignment of kvc_prefix_hit"][::core::mem::align_of::<kvc_prefix_hit>() - 8usize];
     ["Offset of field: kvc_prefix_hit::struct_size"][::core::mem::offset_of!(kvc_prefix_hit, struct_size) - 0usize];
     ["Offset of field: kvc_prefix_hit::limited_by"][::core::mem::offset_of!(kvc_prefix_hit, limited_by) - 4usize];
@@ -1963,6 +1971,10 @@ const _: () = {
     ["Offset of field: kvc_prefix_hit::known_tokens"][::core::mem::offset_of!(kvc_prefix_hit, known_tokens) - 24usize];
     ["Offset of field: kvc_prefix_hit::load_tokens"][::core::mem::offset_of!(kvc_prefix_hit, load_tokens) - 32usize];
     ["Offset of field: kvc_prefix_hit::load_ns"][::core::mem::offset_of!(kvc_prefix_hit, load_ns) - 40usize];
+    ["Offset of field: kvc_prefix_hit::token_ns"][::core::mem::offset_of!(kvc_prefix_hit, token_ns) - 48usize];
+    ["Offset of field: kvc_prefix_hit::num_tiers"][::core::mem::offset_of!(kvc_prefix_hit, num_tiers) - 56usize];
+    ["Offset of field: kvc_prefix_hit::reserved"][::core::mem::offset_of!(kvc_prefix_hit, reserved) - 60usize];
+    ["Offset of field: kvc_prefix_hit::tier_tokens"][::core::mem::offset_of!(kvc_prefix_hit, tier_tokens) - 64usize];
 };
 #[doc = " no tier stores the pages that this publish adds to the index"]
 pub const KVC_PREFIX_KEEP_PRIVATE: kvc_prefix_options_flags = 1;
@@ -2314,6 +2326,8 @@ pub const KVC_TIER_STORE_PUBLISHED: kvc_tier_store = 0;
 pub const KVC_TIER_STORE_REUSED: kvc_tier_store = 1;
 #[doc = " no pages: the tier is read only, and stores no suspended sequence"]
 pub const KVC_TIER_STORE_NOTHING: kvc_tier_store = 2;
+#[doc = " the pages that the pools will evict next, as soon as fewer than a quarter of a group's\npages, and fewer than 1024, are free. Pages that stay in the pools are not stored"]
+pub const KVC_TIER_STORE_EVICTED: kvc_tier_store = 3;
 #[doc = " Which published pages a tier stores."]
 pub type kvc_tier_store = ::core::ffi::c_uint;
 #[doc = " Settings of a tier. Give exactly one of directory, tier and KVC_TIER_HOST."]
@@ -2362,7 +2376,7 @@ pub struct kvc_prefix_load_options {
     pub session: u64,
     #[doc = " of the loaded pages, as in kvc_prefix_options"]
     pub time_to_live: i64,
-    #[doc = " the time to compute one token, in nanoseconds. By the measurements of the tiers, the load ends\nwhere computing is faster, and may load nothing. 0 = load in any case"]
+    #[doc = " the time to compute one token, in nanoseconds, for the gate that is described above. 0 = as the\ncache has measured it. INT64_MAX = load in any case"]
     pub token_ns: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]

@@ -2,7 +2,7 @@
 use crate::prefixes::{results, Prompt};
 use crate::saves::path_in;
 use crate::script::{Done, Script, Stop};
-use crate::Results;
+use crate::{list, Results};
 use kvcache::*;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ fn add_tier(s: &Script) -> Done<Results> {
         None | Some("published") => TierStore::Published,
         Some("reused") => TierStore::Reused,
         Some("nothing") => TierStore::Nothing,
+        Some("evicted") => TierStore::Evicted,
         Some(word) => return unknown(word),
     };
     let (capacity_bytes, min_tokens) = (s.number("capacity_bytes")?, s.number("min_tokens")?);
@@ -57,7 +58,7 @@ fn load_prefix(s: &Script) -> Done<Results> {
         priority: s.number("priority")?,
         session: s.number::<i64>("session")? as u64,
         time_to_live: s.number("time_to_live")?,
-        token_ns: s.number("token_ns")?,
+        token_ns: s.optional("token_ns")?.unwrap_or(u64::MAX),
     };
     let (job, hit) = s.cache()?.load_prefix(&Prompt::of(s)?.query(s)?, &options)?;
     if let (Some(job), true) = (&job, s.has("cancel")) {
@@ -67,7 +68,12 @@ fn load_prefix(s: &Script) -> Done<Results> {
     if s.has("cancel") {
         return Ok(Vec::new());
     }
-    let more = vec![("load_tokens", hit.load_tokens.to_string()), ("loaded", loaded.to_string())];
+    let tiers = hit.tier_tokens.iter().rposition(|&tokens| tokens > 0).map_or(0, |last| last + 1);
+    let more = vec![
+        ("load_tokens", hit.load_tokens.to_string()),
+        ("tier_tokens", list(&hit.tier_tokens[..tiers])),
+        ("loaded", loaded.to_string()),
+    ];
     Ok([results(&hit), more].concat())
 }
 

@@ -50,7 +50,8 @@ fn store(cache: &Cache, prompt: &[i32], options: &PrefixOptions) -> History {
 }
 
 fn load(cache: &Cache, prompt: &[i32]) -> Option<LoadJob> {
-    cache.load_prefix(&PrefixQuery::new(prompt), &LoadOptions::default()).unwrap().0
+    let options = LoadOptions { token_ns: u64::MAX, ..LoadOptions::default() };
+    cache.load_prefix(&PrefixQuery::new(prompt), &options).unwrap().0
 }
 
 #[test]
@@ -64,7 +65,8 @@ fn a_later_cache_loads_what_this_one_computed() {
 
     let cache = tiered(&folder.0);
     let (job, hit) = cache.load_prefix(&PrefixQuery::new(&prompt), &LoadOptions::default()).unwrap();
-    assert_eq!((hit.tokens, hit.load_tokens), (0, 28));
+    assert_eq!((hit.tokens, hit.load_tokens, hit.token_ns), (0, 28, 0));
+    assert_eq!(hit.tier_tokens, [28, 0, 0, 0, 0, 0, 0, 0]);
     let job = job.unwrap();
     assert!(job.descriptor().unwrap().as_raw_fd() >= 0);
     assert_eq!((job.wait().unwrap(), job.poll().unwrap()), (28, Some(28)));
@@ -107,6 +109,8 @@ fn options_of_a_tier() {
     assert_eq!(stores(DiskTierOptions { sync: TierSync::Full, min_tokens: 17, ..default }), 0);
     assert_eq!(stores(DiskTierOptions { store: TierStore::Reused, ..default }), 0); // the index had none of it
     assert_eq!(stores(DiskTierOptions { store: TierStore::Nothing, ..default }), 0);
+    assert_eq!(stores(DiskTierOptions { store: TierStore::Evicted, ..default }), 0);
+    // enough pages are free
 }
 
 /// A job that is cancelled twice, or dropped while it runs, gives its pages and its sequence back.

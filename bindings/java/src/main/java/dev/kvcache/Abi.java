@@ -151,6 +151,7 @@ final class Abi {
   static final int KVC_TIER_STORE_PUBLISHED = 0;
   static final int KVC_TIER_STORE_REUSED = 1;
   static final int KVC_TIER_STORE_NOTHING = 2;
+  static final int KVC_TIER_STORE_EVICTED = 3;
 
   static final class Error {
     static final int SIZE = 512;
@@ -587,7 +588,7 @@ final class Abi {
   }
 
   static final class PrefixHit {
-    static final int SIZE = 48;
+    static final int SIZE = 128;
     static final int STRUCT_SIZE = 0;
     static final int LIMITED_BY = 4;
     static final int TOKENS = 8;
@@ -595,6 +596,10 @@ final class Abi {
     static final int KNOWN_TOKENS = 24;
     static final int LOAD_TOKENS = 32;
     static final int LOAD_NS = 40;
+    static final int TOKEN_NS = 48;
+    static final int NUM_TIERS = 56;
+    static final int RESERVED = 60;
+    static final int TIER_TOKENS = 64;
   }
 
   static final class PrefixOptions {

@@ -26,7 +26,9 @@ public final class DiskTier {
     /** Those that the index had before the publish: a request came back to them. */
     REUSED(Abi.KVC_TIER_STORE_REUSED),
     /** None: the folder is read only. */
-    NOTHING(Abi.KVC_TIER_STORE_NOTHING);
+    NOTHING(Abi.KVC_TIER_STORE_NOTHING),
+    /** Those that the pools will evict next. */
+    EVICTED(Abi.KVC_TIER_STORE_EVICTED);
 
     final int value;
 

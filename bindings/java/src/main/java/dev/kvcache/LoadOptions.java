@@ -30,8 +30,8 @@ public final class LoadOptions {
   }
 
   /**
-   * What it costs to compute one token, in nanoseconds. Nothing is loaded if that would take longer, as the tiers measured it.
-   * 0 = load in any case.
+   * What it costs to compute one token, in nanoseconds. By the measurements of the tiers, the load ends where computing is
+   * faster. 0 = as the cache has measured it; Long.MAX_VALUE = load in any case.
    */
   public LoadOptions tokenNs(long nanoseconds) {
     tokenNs = nanoseconds;

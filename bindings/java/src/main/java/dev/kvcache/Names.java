@@ -403,6 +403,7 @@ final class Names {
       Map.entry("storage_bytes", "storageBytes"),
       Map.entry("struct_size", "structSize"),
       Map.entry("target_slot", "targetSlot"),
+      Map.entry("tier_tokens", "tierTokens"),
       Map.entry("time_to_live", "timeToLive"),
       Map.entry("timeout_ms", "timeout"),
       Map.entry("token_bytes", "tokenBytes"),

@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.kvcache.Support.Tokens;
 import java.util.ArrayList;
@@ -59,6 +60,13 @@ class PrefixTest {
     publish(cache, tokens, PrefixQuery.of(tokens), PrefixOptions.create());
   }
 
+  /** A hit without tiers, after forwards. */
+  private static PrefixHit hit(Cache cache, long tokens, long copied, long known, int limitedBy, long loadTokens, long loadNs) {
+    long tokenNs = cache.matchPrefix(PrefixQuery.of(1)).tokenNs();
+    assertTrue(tokenNs > 0);
+    return new PrefixHit(tokens, copied, known, limitedBy, loadTokens, loadNs, tokenNs, List.of());
+  }
+
   private static long found(Cache cache, int[] tokens) {
     return cache.matchPrefix(PrefixQuery.of(tokens).allowAll()).tokens();
   }
@@ -77,7 +85,7 @@ class PrefixTest {
       assertArrayEquals(new long[] {0, 3, 3, 3},
           new long[] {stats.sequences(), stats.pagesUsed(), stats.pagesPublished(), stats.pagesIdle()});
 
-      PrefixHit hit = new PrefixHit(10, 2, 10, -1, 10, 0);
+      PrefixHit hit = hit(cache, 10, 2, 10, -1, 10, 0);
       assertEquals(hit, cache.matchPrefix(PrefixQuery.of(prompt)));
       Cache.AttachedPrefix attached = cache.attachPrefix(PrefixQuery.of(prompt));
       assertEquals(hit, attached.hit());
@@ -101,11 +109,11 @@ class PrefixTest {
     try (Cache cache = remembering()) {
       int[] prompt = tokens(1, 8);
       publish(cache, prompt);
-      assertEquals(new PrefixHit(7, 3, 8, -1, 7, 0), cache.matchPrefix(PrefixQuery.of(prompt)));
+      assertEquals(hit(cache, 7, 3, 8, -1, 7, 0), cache.matchPrefix(PrefixQuery.of(prompt)));
       assertEquals(8, found(cache, prompt));
       for (int[] none : new int[][] {{9, 9, 9}, {}}) {
         Cache.AttachedPrefix attached = cache.attachPrefix(PrefixQuery.of(none));
-        assertEquals(new PrefixHit(0, 0, 0, -1, 0, 0), attached.hit());
+        assertEquals(hit(cache, 0, 0, 0, -1, 0, 0), attached.hit());
         assertEquals(0, cache.length(attached.sequence()));
       }
     }
@@ -255,7 +263,7 @@ class PrefixTest {
       cache.remove(sequence);
 
       PrefixHit none = cache.matchPrefix(PrefixQuery.of(Arrays.copyOf(prompt, 6))); // five of them: the index has no states there
-      assertEquals(new PrefixHit(0, 0, 6, 1, 0, 0), none);
+      assertEquals(hit(cache, 0, 0, 6, 1, 0, 0), none);
       Cache.AttachedPrefix attached = cache.attachPrefix(PrefixQuery.of(prompt));
       assertEquals(6, attached.hit().tokens());
       Tensor read = Tensor.allocate(DType.F32, 1, 2);

@@ -18,6 +18,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.List;
 import java.util.OptionalLong;
 import java.util.Random;
 import java.util.stream.IntStream;
@@ -62,7 +63,7 @@ class TiersTest {
   }
 
   private static LoadJob load(Cache cache, int n) {
-    return cache.loadPrefix(prompt(n), LoadOptions.create()).job();
+    return cache.loadPrefix(prompt(n), LoadOptions.create().tokenNs(Long.MAX_VALUE)).job();
   }
 
   @Test
@@ -76,6 +77,8 @@ class TiersTest {
       Cache.StartedLoad load = cache.loadPrefix(prompt(30), LoadOptions.create());
       assertEquals(0, load.hit().tokens());
       assertEquals(28, load.hit().loadTokens());
+      assertEquals(List.of(28L), load.hit().tierTokens());
+      assertEquals(0, load.hit().tokenNs());
       LoadJob job = load.job();
       assertTrue(job.descriptor() >= 0);
       assertEquals(28, job.await());
@@ -144,6 +147,7 @@ class TiersTest {
       DiskTier.in(folder.resolve("1")).sync(DiskTier.Sync.FULL).minTokens(17),
       DiskTier.in(folder.resolve("2")).store(DiskTier.Store.REUSED), // the index had none of it
       DiskTier.in(folder.resolve("3")).store(DiskTier.Store.NOTHING),
+      DiskTier.in(folder.resolve("4")).store(DiskTier.Store.EVICTED), // the pool has enough free pages
     };
     for (int i = 0; i < tiers.length; i++) {
       try (Cache cache = withoutTier()) {

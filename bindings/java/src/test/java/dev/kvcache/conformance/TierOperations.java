@@ -6,10 +6,13 @@ import dev.kvcache.HostTier;
 import dev.kvcache.LoadJob;
 import dev.kvcache.LoadOptions;
 import dev.kvcache.TierTraffic;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
+import java.util.stream.Collectors;
 
 /** Tiers: memory, and folders in those that the driver names. */
 final class TierOperations {
@@ -59,7 +62,7 @@ final class TierOperations {
 
   private static void load(Script s) {
     LoadOptions options = LoadOptions.create().priority(s.integer("priority")).session(s.integer("session", 0))
-        .timeToLive(s.integer("time_to_live", 0)).tokenNs(s.integer("token_ns", 0));
+        .timeToLive(s.integer("time_to_live", 0)).tokenNs(s.integer("token_ns", Long.MAX_VALUE));
     Cache.StartedLoad load = s.cache().loadPrefix(PrefixOperations.query(s), options);
     try (LoadJob job = load.job()) {
       if (s.has("cancel")) {
@@ -67,6 +70,11 @@ final class TierOperations {
       }
       PrefixOperations.results(s, load.hit());
       s.results.put("load_tokens", load.hit().loadTokens());
+      List<Long> tiers = new ArrayList<>(load.hit().tierTokens());
+      while (!tiers.isEmpty() && tiers.get(tiers.size() - 1) == 0) {
+        tiers.remove(tiers.size() - 1);
+      }
+      s.results.put("tier_tokens", tiers.stream().map(String::valueOf).collect(Collectors.joining(",")));
       s.results.put("loaded", job == null ? 0 : job.await());
     } catch (InterruptedException e) {
       throw new IllegalStateException(e);
