@@ -270,7 +270,7 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   if (tensor_cores) {
     const MmaNeeds needs = needs_of(host);
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
-    const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;
+    const int32_t rows = rows_of_mma_block(call.layer, needs, most);
     MmaShape shape = mma_shape(device, call.layer, rows, needs);
     // If many rows do not fit in shared memory, the kernel of few rows computes the blocks, 16 rows at a time.
     if (shape.stages == 0 && !needs.folds) shape = mma_shape(device, call.layer, kFewRows.rows, needs);

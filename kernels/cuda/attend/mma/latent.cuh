@@ -333,11 +333,14 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
 
 template <bool kTurns>
 MmaKernel latent_kernel_of(const MmaCall& call) {
-  const bool many = call.shape.cut.rows == kMostRows;
-  if (type_of(call.attend.args.q.dtype) == Type::kF16) {
-    return many ? attend_latent_kernel<F16, kMostRows, kTurns> : attend_latent_kernel<F16, kLatentFew.rows, kTurns>;
+  const bool is_f16 = type_of(call.attend.args.q.dtype) == Type::kF16;
+  if constexpr (!kTurns) {  // rows_of_mma_block
+    if (call.shape.cut.rows == kMostRows) {
+      return is_f16 ? attend_latent_kernel<F16, kMostRows, false> : attend_latent_kernel<Bf16, kMostRows, false>;
+    }
   }
-  return many ? attend_latent_kernel<Bf16, kMostRows, kTurns> : attend_latent_kernel<Bf16, kLatentFew.rows, kTurns>;
+  return is_f16 ? attend_latent_kernel<F16, kLatentFew.rows, kTurns>
+                : attend_latent_kernel<Bf16, kLatentFew.rows, kTurns>;
 }
 
 }  // namespace kvc::kernels::cuda

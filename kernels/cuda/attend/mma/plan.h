@@ -147,6 +147,12 @@ struct MmaSizes {
 KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
   return is_latent(layer) ? kLatentFew.rows : kMostRows;
 }
+// Returns the number of rows of a block, if blocks of the plan have up to `most` rows. Latent rows that are rotated on
+// read have an instance of few rows only, because one of many rows would need more registers than sm_80 has.
+inline int32_t rows_of_mma_block(const kvc_backend_layer& layer, const MmaNeeds& needs, int32_t most) {
+  if (needs.folds) return rows_that_fold(layer);
+  return is_latent(layer) && needs.lower_parts > 0 ? kLatentFew.rows : most;
+}
 
 // The shared memory of a block. Offsets and pitches are in bytes. It consists of these areas, in this order:
 //   fixed       what MmaSizes.fixed counts
