@@ -401,6 +401,36 @@ TEST(WorkPlan, FollowsTheFlagsOfTheCall) {
   }
 }
 
+// A backend may skip the rules of a query that sees all keys of its item (kvc_backend_plan.exact_items).
+TEST(WorkPlan, ItemsAreExactWhereNoOtherRuleHidesKeys) {
+  const auto is_exact = [](int32_t window, uint32_t flags, const int32_t* key_ends, const int32_t* key_begins) {
+    WorkPlan plan(small_shape(8, window), {4, 64});
+    RowBatch batch;
+    batch.add(1, 5000);
+    batch.add(3, 300);
+    kvc_backend_rows rows = batch.rows();
+    rows.key_ends = key_ends;
+    rows.key_begins = key_begins;
+    plan.build(rows, flags);
+    kvc_backend_layer layer = {};
+    kvc_backend_plan filled = {};
+    plan.fill(rows, {}, nullptr, layer, &filled);
+    for (const kvc_backend_item& item : plan.items()) {
+      if (filled.exact_items == 0 || item.row != 0) continue;
+      EXPECT_GE(item.key_begin, window > 0 ? 5001 - window : 0);
+      EXPECT_LE(item.key_end, 5001);
+    }
+    return filled.exact_items;
+  };
+  const int32_t ends[] = {5001, 301, 302, 303}, begins[] = {7, 0};
+  EXPECT_EQ(is_exact(0, 0, nullptr, nullptr), 1);
+  EXPECT_EQ(is_exact(100, 0, nullptr, nullptr), 1);
+  EXPECT_EQ(is_exact(0, KVC_ATTEND_NON_CAUSAL, nullptr, nullptr), 0);
+  EXPECT_EQ(is_exact(0, KVC_ATTEND_PAST, nullptr, nullptr), 0);
+  EXPECT_EQ(is_exact(0, 0, ends, nullptr), 0);
+  EXPECT_EQ(is_exact(0, 0, nullptr, begins), 0);
+}
+
 TEST(WorkPlan, NothingForNoRows) {
   WorkPlan plan(small_shape(4), {4, 16});
   plan.build(RowBatch().rows());
