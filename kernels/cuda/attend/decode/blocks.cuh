@@ -5,10 +5,10 @@
 // are no multiple of 16, so ldmatrix cannot load it. Each lane loads words of the rows instead, and chooses the order
 // of dims so that the eight elements of a word have the same scale (g = lane / 4, t = lane % 4):
 //
-//   K    A lane has the blocks t and t + 4 of the keys g and g + 8 (D 64: the block t). q has its dims in the same
-//   order. V    A lane has the dims [D / 8 g, D / 8 (g + 1)) of four keys. They lie in one block. The words of two
-//   neighbouring
-//        keys are joined, so that a pair has the same dim of both keys.
+//   - K: a lane has the blocks t and t + 4 of the keys g and g + 8 (D 64: the block t). q has its dims in the same
+//     order.
+//   - V: a lane has the dims [D / 8 g, D / 8 (g + 1)) of four keys. They lie in one block. The words of two
+//     neighbouring keys are joined, so that a pair has the same dim of both keys.
 //
 // An element has a sign, 2 bits of exponent and 1 of mantissa. At the places of these fields in a float16 (bits 15 and
 // 11 to 9), they are the element / 2^14, also if it is subnormal. Its product with a float8 scale is a multiple of

@@ -357,6 +357,7 @@ __device__ __forceinline__ void stream_keys(const DecodeCall& call, DecodeFixed&
   Rows rows;
   int32_t read = 0, write = 0;
   // Tile i is computed after the copies of tile i + stages - 1 have begun. Iterations with i < 0 only begin copies.
+  // Iteration 0 runs also without tiles, because rows.begin has a barrier.
   for (int32_t i = 1 - stages; i <= 0 || i < reader.tiles; ++i) {
     if (i == 0) {
       if (fixed.exact != 0) find_exact_rows(call, warp * kWarpSize + lane, &fixed);
