@@ -102,7 +102,7 @@ Status CachePrefix::attach(const PrefixQuery& query, void* stream, kvc_prefix_hi
   MutexLock lock(core_.mutex);
   KVC_TRY(check_index());
   KVC_TRY(core_.copies.make_room(core_.num_groups()));
-  core_.copies.reserve(2 * core_.num_groups());  // each group may need a copy and a clear in the last page
+  core_.copies.reserve(size_t{2} * core_.num_groups());  // each group may need a copy and a clear in the last page
   PrefixIndex::Match match;
   kvc_seq id = 0;
   KVC_TRY(core_.prefixes->attach(query.key, most_tokens(query), &match, &id, core_.copies.plan()));

@@ -251,8 +251,11 @@ TEST(Tiers, AHitSaysHowManyTokensEachTierHas) {
 
 // ---- The time of a token --------------------------------------------------------------------------------------------
 
+struct OwnsTier {
+  MemoryTier tier;
+};
 // An engine whose forwards attend, and take `ns` or more for each token.
-struct ComputingEngine : TieredEngine {
+struct ComputingEngine : OwnsTier, TieredEngine {  // the cache is destroyed before its tier
   ComputingEngine() : TieredEngine(TieredSpec{}) { EXPECT_EQ(add(tier), KVC_OK); }
 
   kvc_forward begin(kvc_seq seq, int32_t tokens) {
@@ -295,8 +298,6 @@ struct ComputingEngine : TieredEngine {
     EXPECT_EQ(kvc_prefix_match(cache(), &query, &hit, nullptr), KVC_OK);
     return hit;
   }
-
-  MemoryTier tier;
 };
 
 TEST(TierGate, UsesTheMeasuredTimeOfAToken) {
