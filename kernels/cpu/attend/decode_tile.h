@@ -134,6 +134,16 @@ KVC_INLINE typename Format::Raw load_dims(const unsigned char* row, int chunk, i
   }
 }
 
+// Calls visit(c) for each chunk of a row. With kUnrolled, `chunks` must be a constant, and the loop is unrolled.
+template <bool kUnrolled, class Visit>
+KVC_INLINE void for_each_chunk(int chunks, Visit visit) {
+  if constexpr (kUnrolled) {
+    _Pragma("GCC unroll 4") for (int c = 0; c < chunks; ++c) visit(c);
+  } else {
+    for (int c = 0; c < chunks; ++c) visit(c);
+  }
+}
+
 // Computes scores[key][row] = q . k, times the factor of the row (kRowFactors) and the scale of the key (kTokenScales).
 // If kHeadDim is not 0, the block is adjacent, and its rows have kHeadDim dims. If kHeadDim is 0, rows have
 // view.head_dim dims and may lie anywhere. following: the rows that are read after K.
@@ -146,6 +156,8 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
   const int chunks = head_dim / Format::kStep, tail = head_dim % Format::kStep;
   const int count = kHeadDim != 0 ? kKeyBlock : keys.now.block->count;
   constexpr int kRowBytes = kRowBytesOf<Format, kHeadDim>;
+  // 5 % faster for these formats. Formats of 8 bits are not faster, because their loops do more for each load.
+  constexpr bool kUnrolled = kHeadDim != 0 && Format::kVecBytes / Format::kStep >= 2;
   const RowAddresses<kRowBytes> current(keys.now.k()), far(keys.far.k()), behind(following);
   const int32_t* const zeros = Format::kZeroPoints ? keys.scales->k_zeros : nullptr;
   const int block_scales = kHeadDim != 0 ? kHeadDim / 2 : view.k_block_scales;
@@ -197,23 +209,23 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
         }
       };
       if constexpr (kKeys <= 4) {
-        for (int c = 0; c < chunks; ++c) {
+        for_each_chunk<kUnrolled>(chunks, [&](int c) __attribute__((always_inline)) {
           if constexpr (kKeysTogether) {
             KVC_UNROLL for (int i = 0; i < kGroup; ++i) prefetch_chunk(i, c);
             add_chunks.template operator()<kGroup>(first, c, Format::kStep);
-            continue;
+          } else {
+            KVC_UNROLL for (int i = 0; i < kGroup; ++i) {
+              prefetch_chunk(i, c);
+              add_chunks.template operator()<1>(first + i, c, Format::kStep);
+            }
           }
-          KVC_UNROLL for (int i = 0; i < kGroup; ++i) {
-            prefetch_chunk(i, c);
-            add_chunks.template operator()<1>(first + i, c, Format::kStep);
-          }
-        }
+        });
       } else {
         KVC_UNROLL for (int i = 0; i < kGroup; ++i) {
-          for (int c = 0; c < chunks; ++c) {
+          for_each_chunk<kUnrolled>(chunks, [&](int c) __attribute__((always_inline)) {
             prefetch_chunk(i, c);
             add_chunks.template operator()<1>(first + i, c, Format::kStep);
-          }
+          });
         }
       }
     }

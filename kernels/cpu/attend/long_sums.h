@@ -11,7 +11,7 @@
 namespace kvc::kernels::KVC_TARGET {
 
 // The decode kernel folds after this many keys.
-static constexpr int32_t kFoldKeys = 512;
+static constexpr int32_t kFoldKeys = 1024;
 // The panel kernel folds after this many keys. It first sums the keys of one panel (with AMX, of one matrix tile), and
 // then adds that sum to o.
 static constexpr int32_t kPanelFoldKeys = 8192;
