@@ -24,6 +24,7 @@ struct DecodeKernel {
                DecodePipeline& pipeline);
   void (*natural_order)(const float* o, float* row, int dims);
   bool token_scales, zero_points, few_tiles;  // few_tiles: tiles have 1 or 4 rows
+  bool far_in_l1;                             // Format::kFarInL1
 };
 
 // A pass over the keys, for the rows [row_begin, row_end) of the kv heads [head_begin, head_end).
@@ -267,8 +268,10 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   for (int32_t at = keys.begin; loaded < 2 && at < keys.end; at = block_end(at), ++loaded) {
     load_key_block(view, &cursor, at, block_end(at), at, &blocks[loaded]);
   }
-  // With one row of q, loads run at nearly the bandwidth of memory. Prefetches further ahead would only wait.
-  const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
+  // With one row of q, loads run at nearly the bandwidth of memory. Prefetches further ahead would only wait. The rows
+  // of two steps with more than 128 dims do not fit the level-1 cache.
+  const bool near = pass.row_end - pass.row_begin == 1 || (kernel.far_in_l1 && view.head_dim > 128);
+  const int32_t steps_ahead = near ? 1 : 2;
   KeyScales both_scales[2] = {};  // those of this head, and those of the previous head, whose V was not added yet
   int32_t current = 0, step = 0, fold_begin = keys.begin;
   for (int32_t begin = keys.begin, end; begin < keys.end; begin = end, ++current) {
@@ -334,7 +337,8 @@ template <class Format, int kHeadDim>
 static void decode_item(const View& view) {
   DecodePass pass = {};
   pass.kernel = {begin_decode<Format>, decode_head<Format, kHeadDim>, Format::natural_order,
-                 Format::kTokenScales, Format::kZeroPoints,           Format::kNibbles};
+                 Format::kTokenScales, Format::kZeroPoints,           Format::kNibbles,
+                 Format::kFarInL1};
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
   decode_rows(view, pass);

@@ -11,11 +11,11 @@
 // P*V: a tile of o stays in registers for all keys of a block.
 //
 // Prefetches: where a cache line begins, a load of K or V issues two prefetches. The far prefetch goes to the level-2
-// cache. It fetches the same part of a row of the next kv head, or of the head after the next one (DecodeKeys::far).
-// The near prefetch goes to the level-1 cache. It fetches the line that is read kNearKeys keys later. Without far
-// prefetches, loads would wait for memory, because near prefetches are issued too late. Without near prefetches, loads
-// would wait for the level-2 cache. A waiting load occupies one of the few line buffers that other loads need.
-// SPDX-License-Identifier: Apache-2.0
+// cache, or to the level-1 cache with kFarInL1. It fetches the same part of a row of the next kv head, or of the head
+// after the next one (DecodeKeys::far). The near prefetch goes to the level-1 cache. It fetches the line that is read
+// kNearKeys keys later. Without far prefetches, loads would wait for memory, because near prefetches are issued too
+// late. Without near prefetches, loads would wait for the level-2 cache. A waiting load occupies one of the few line
+// buffers that other loads need. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cpu/attend/format.h"
@@ -68,7 +68,7 @@ struct KeyScales {
 
 // The keys of one kv head that are multiplied now, and keys to prefetch. next: the keys of the next kv head, or of the
 // first kv head in the next block. These keys are prefetched into the level-1 cache. far: the same as `next`, or the
-// keys one head later. These keys are prefetched into the level-2 cache.
+// keys one head later. These keys are prefetched into the level-2 cache, or into the level-1 cache with kFarInL1.
 struct DecodeKeys {
   HeadBlock now, next, far;
   const KeyScales* scales;  // of `now`; only with kTokenScales
@@ -197,14 +197,14 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
         if (!begins_line<Format>(c)) return;
         const int64_t byte = c * Format::kVecBytes;
         if constexpr (kHeadDim != 0) {
-          prefetch_far(far[k + first + i] + byte);
+          prefetch_far<Format::kFarInL1>(far[k + first + i] + byte);
           prefetch((ahead < kKeyBlock ? current[ahead + i] : behind[ahead - kKeyBlock + i]) + byte);
         } else {
           const KeyRows near = ahead < kKeyBlock ? KeyRows{keys.now.block->k + ahead, keys.now.k_offset}
                                                  : KeyRows{following.rows + (ahead - kKeyBlock), following.offset};
           const unsigned char* const* far_rows = keys.far.block->k + k + first;
           constexpr bool kReload = Format::kVecBytes >= 64;  // f16 (two vectors in a line) is faster without reload
-          prefetch_far((kReload ? reload(far_rows) : far_rows)[i] + keys.far.k_offset + byte);
+          prefetch_far<Format::kFarInL1>((kReload ? reload(far_rows) : far_rows)[i] + keys.far.k_offset + byte);
           prefetch((kReload ? reload(near.rows) : near.rows)[i] + near.offset + byte);
         }
       };
@@ -230,7 +230,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
       }
     }
     for (int i = 0; i < kKeys && tail != 0; ++i) {
-      prefetch_far(far[k + i] + chunks * Format::kVecBytes);
+      prefetch_far<Format::kFarInL1>(far[k + i] + chunks * Format::kVecBytes);
       add_chunks.template operator()<1>(i, chunks, tail);
     }
     F32 dots = sum_each(sums);

@@ -268,7 +268,10 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
 }
 
 KVC_INLINE void prefetch(const unsigned char* p) { __builtin_prefetch(p, 0, 3); }
-// Prefetches into the level-2 cache.
-KVC_INLINE void prefetch_far(const unsigned char* p) { __builtin_prefetch(p, 0, 2); }
+// Prefetches into the level-2 cache, or into the level-1 cache if in_l1.
+template <bool in_l1>
+KVC_INLINE void prefetch_far(const unsigned char* p) {
+  __builtin_prefetch(p, 0, in_l1 ? 3 : 2);
+}
 
 }  // namespace kvc::kernels::KVC_TARGET

@@ -48,7 +48,7 @@ struct TabledNibbles {
     HalfPairs words[2];  // words[i] has the elements [16 * i, 16 * (i + 1)) as bf16
   };
   static constexpr bool kPairs = false, kTokenScales = true, kZeroPoints = true, kRowFactors = false;
-  static constexpr bool kNibbles = true, kWholeRows = false;
+  static constexpr bool kNibbles = true, kWholeRows = false, kFarInL1 = false;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 16, kDecodeRows = 20;
   static constexpr int kScaleBytes = 0;
 

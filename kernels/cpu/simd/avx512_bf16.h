@@ -16,6 +16,7 @@ struct BfDots {
   static constexpr bool kPairs = true, kTiles = false, kTokenScales = false, kZeroPoints = false, kNibbles = false;
   static constexpr bool kWholeRows = false;
   static constexpr bool kRowFactors = false;
+  static constexpr bool kFarInL1 = true;  // on Zen 5 a tenth faster from memory, and a fifth from the level-3 cache
   static constexpr int kParts = 1, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64, kScaleBytes = 0;
   static constexpr int kRows = kTileRows, kRowGroup = 24, kDecodeRows = 32;
 
@@ -111,7 +112,7 @@ KVC_INLINE BytePairs bytes_to_pairs(I8, __m512i x) {
 template <class T>
 struct ByteDots : BfDots {
   using Raw = BytePairs;
-  static constexpr bool kTokenScales = __is_same(T, I8), kRowFactors = true;
+  static constexpr bool kTokenScales = __is_same(T, I8), kRowFactors = true, kFarInL1 = false;
   static constexpr int kParts = 2, kOutputs = 4, kStep = 4 * kLanes, kDecodeRows = kTokenScales ? 20 : 15;
 
   KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return bytes_to_pairs(T{}, _mm512_loadu_si512(p)); }

@@ -32,7 +32,7 @@ struct TabledNibbles {
     F32 values;
   };
   static constexpr bool kPairs = false, kTokenScales = true, kZeroPoints = true, kRowFactors = false;
-  static constexpr bool kNibbles = true, kWholeRows = false;
+  static constexpr bool kNibbles = true, kWholeRows = false, kFarInL1 = false;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 32, kDecodeRows = 20;
   static constexpr int kScaleBytes = 0;
 

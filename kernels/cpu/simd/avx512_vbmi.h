@@ -61,7 +61,7 @@ struct TabledE4m3 {
   using Raw = BytePairs;
   using QueryElement = float;
   static constexpr bool kPairs = false, kTokenScales = false, kZeroPoints = false, kRowFactors = false;
-  static constexpr bool kNibbles = false, kWholeRows = false;
+  static constexpr bool kNibbles = false, kWholeRows = false, kFarInL1 = false;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 64, kScaleBytes = 0;
 
   KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return bytes_to_pairs(E4m3{}, _mm512_loadu_si512(p)); }
