@@ -169,6 +169,36 @@ void move_out_and_in(World &w, kvc_cache *cache, kvc_seq seq) {
   if (CALL(kvc_seq_resume, cache, seq, &job, w.plain_error()) != KVC_OK || !wait()) std::abort();
 }
 
+// Attaches a sequence to a load that runs, and uses it. Without KVC_PENDING_WAIT, calls may return PENDING.
+void use_pending(World &w, kvc_cache *cache, kvc_job job) {
+  kvc_pending_options options;
+  kvc_pending_options_init(&options);
+  options.flags = static_cast<uint32_t>(w.in.below(3));
+  options.timeout_ns = w.in.number(w.in.below(9));
+  kvc_seq seq = 0;
+  int64_t tokens = 0;
+  CALL(kvc_prefix_attach_pending, cache, kvc_job{0}, &options, &seq, &tokens, w.plain_error());
+  if (CALL(kvc_prefix_attach_pending, cache, job, &options, &seq, &tokens, w.plain_error()) != KVC_OK) return;
+  kvc_pending_info info;
+  kvc_pending_info_init(&info);
+  CALL(kvc_seq_pending, cache, seq, &info, w.plain_error());
+  CALL(kvc_seq_pending, cache, kvc_seq{0}, &info, w.plain_error());
+  const int32_t one = 1;
+  kvc_batch batch;
+  kvc_batch_init(&batch);
+  batch.sequences = &seq;
+  batch.append_lengths = &one;
+  batch.num_sequences = 1;
+  kvc_forward forward = 0;
+  if (kvc_forward_begin(cache, &batch, nullptr, &forward, nullptr) == KVC_OK) {
+    kvc_tables tables;
+    kvc_tables_init(&tables);
+    CALL(kvc_forward_tables, cache, forward, 0, &tables, w.plain_error());
+    CALL(kvc_forward_abort, cache, forward, w.plain_error());
+  }
+  CALL(kvc_seq_remove, cache, 1, &seq, w.plain_error());
+}
+
 // Stores the tokens of each sequence, removes them from the pools, and loads them again.
 void use_tier(World &w, Cache &c) {
   auto *store = new Store;
@@ -203,6 +233,7 @@ void use_tier(World &w, Cache &c) {
     while (kvc_cache_tier_traffic(c.cache, &traffic, nullptr) == KVC_OK && traffic.pages_waiting > 0) sched_yield();
     (void)kvc_prefix_drop(c.cache, &query, nullptr, nullptr);
     if (CALL(kvc_prefix_load, c.cache, &query, nullptr, nullptr, &job, w.plain_error()) != KVC_OK || job == 0) continue;
+    use_pending(w, c.cache, job);
     CALL(kvc_job_cancel, c.cache, job, w.plain_error());
     info.done = 0;
     while (info.done == 0 && CALL(kvc_job_poll, c.cache, job, &info, w.plain_error()) == KVC_OK) sched_yield();
@@ -223,7 +254,7 @@ void run_job(World &w) {
   config.layers = &layer;
   config.num_layers = 1;
   config.page_size = 4;
-  config.max_sequences = 2;
+  config.max_sequences = 3;
   config.capacity_tokens = 16;
   config.flags = KVC_CACHE_PREFIX_INDEX;
   config.fingerprint = model;

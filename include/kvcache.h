@@ -216,6 +216,9 @@ enum kvc_status_code {
                                  tables of the kvc_plan. Or the plan has no tables, because no build was made or the last
                                  one failed. Or no forward is open in the graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
+  KVC_ERROR_PENDING = 207,    /* a prefix is still being loaded (kvc_prefix_attach_pending). In a forward, error->index is
+                                 the layer, and error->required and error->available are numbers of pages: how many the
+                                 layer needs, and how many of these it has */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type was found */
   KVC_ERROR_DEVICE_FAILED = 301,      /* the driver reported an error. The message names the error and the call */
@@ -2671,12 +2674,41 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *   }
  *   kvc_prefix_attach(cache, &query, NULL, &hit, &seq, &error);           // finds what was loaded
  *
+ * Instead of waiting for the job, an engine can attach at once, and begin with the first layers while others are loaded:
+ *
+ *   kvc_pending_options pending;  kvc_pending_options_init(&pending);
+ *   pending.flags = KVC_PENDING_WAIT;                                     // calls in a forward wait for their layer
+ *   kvc_prefix_attach_pending(cache, job, &pending, &seq, &tokens, &error);
+ *   ... begin a forward of seq with the query's tokens from `tokens` on ...
+ *   for (int layer = 0; layer < num_layers; layer++) {
+ *     kvc_status status = kvc_forward_attend(cache, step, layer, &args, &error);
+ *     if (status == KVC_ERROR_IO || status == KVC_ERROR_CANCELLED) {      // a page is lost, or the load was too late
+ *       kvc_forward_abort(cache, step, &error);
+ *       do kvc_job_poll(cache, job, &info, &error); while (!info.done);   // now seq is shorter: compute the rest
+ *       ...
+ *     }
+ *   }
+ *
  *   Store     kvc_prefix_publish queues the whole pages that a tier lacks (kvc_tier_config.store says which pages). A
  *             thread of the cache copies each page, and gives the copy to the tier. A page that is evicted before its copy
  *             is made is not stored.
  *   Load      kvc_prefix_load reserves pages and starts the load. When the load is done, kvc_job_poll makes all its pages
  *             findable at once. If only some pages can be loaded, the result is a shorter prefix. Some tiers, such as Redis,
  *             must search for the pages first. Then kvc_job_poll reserves the pages after the search.
+ *   Pending   kvc_prefix_attach_pending makes a sequence that has the pages of a running load. The sequence is pending until
+ *             the load has ended. kvc_job_poll notices the end, and if all layers are ready, kvc_forward_begin and
+ *             kvc_forward_end notice it too. A layer is ready when the job has loaded all pages of its group. The groups are
+ *             loaded one after another, in the order of their first layers. In a forward of a pending sequence,
+ *             kvc_forward_attend, kvc_forward_select and kvc_forward_load_state need a ready layer. kvc_forward_tables needs
+ *             all layers of its group, and kvc_forward_end needs all layers. If a layer is not ready, these calls wait with
+ *             KVC_PENDING_WAIT. Otherwise they return PENDING, have no effect, and can be repeated. If the load cannot
+ *             complete, these calls and kvc_forward_begin return IO (a tier has lost a page) or CANCELLED (kvc_job_cancel,
+ *             or the time limit). Then abort the forward. The kvc_job_poll that reports the end of the job shortens the
+ *             sequence to the tokens that were loaded. If a forward is open then, its abort does this. With windows or
+ *             recurrent layers, the sequence can become shorter than that, or empty.
+ *             kvc_seq_remove removes a pending sequence. If no other sequence is attached to the job, it also cancels the
+ *             job. Calls that only read lengths, page ids or settings work too. Other calls, and forwards in a graph, return
+ *             PENDING. A transfer sends nothing of a pending sequence until the load has ended.
  *   Gate      A load ends where computing is faster: it loads the prefix that saves most time, which may be nothing. The
  *             tiers measure how fast they load. The cache measures how long a token takes, from begin to end of forwards of
  *             all layers that call kvc_forward_attend, and uses the forwards of most tokens. kvc_prefix_load_options can
@@ -2809,6 +2841,62 @@ KVC_API kvc_status kvc_job_poll(kvc_cache *cache, kvc_job job, kvc_job_info *inf
  * that were loaded by then are kept. A cancelled suspend or resume leaves its sequence as it was.
  * Errors: STALE_ID. Threads: any. The call does not wait. Since 0.1. */
 KVC_API kvc_status kvc_job_cancel(kvc_cache *cache, kvc_job job, kvc_error *error);
+
+enum kvc_pending_flag {
+  KVC_PENDING_WAIT = 1 /* calls in a forward wait until their layer is ready. Without the flag they return PENDING */
+};
+
+typedef struct kvc_pending_options {
+  uint32_t struct_size;
+  uint32_t flags;     /* KVC_PENDING_WAIT or 0 */
+  int64_t timeout_ns; /* 0 = no limit. Else the job is cancelled if it has not ended this many nanoseconds after the call */
+} kvc_pending_options;
+
+static inline void kvc_pending_options_init(kvc_pending_options *options) {
+  kvc_pending_options zero = KVC_ZERO_STRUCT;
+  *options = zero;
+  options->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Makes a new sequence that has the prefix that a job of kvc_prefix_load loads, without waiting for the job. "Pending" above
+ * says what works before the job has ended. The length of the sequence is a multiple of the page size. Without
+ * KVC_PREFIX_ALLOW_ALL in the query of the load, it is less than num_tokens of the query. Several sequences can be attached
+ * to one job, and they share its pages. From this call on, the job loads all pages of the group that has the first layer,
+ * then those of the next group, and so on. Layers in several groups are ready earlier than in one, and a job that ends early
+ * has usually loaded fewer tokens than without this call. The job must still be polled until it is done.
+ *   job       a job of kvc_prefix_load that kvc_job_poll has not reported as done
+ *   options   nullable: all zero; borrowed
+ *   sequence  filled
+ *   num_tokens  nullable: filled with the length of the sequence
+ * Errors: STALE_ID (no such job), PENDING (a tier still searches for pages: poll the job, and call again), INVALID_ARGUMENT
+ * (the job is no load), OUT_OF_RANGE (timeout_ns), EVICTED (a window at this length needs a page that the job does not
+ * load: attach after the job), TOO_MANY_SEQUENCES, UNSUPPORTED (the cache has no tier, or flags). Threads: any. The call
+ * does not wait. Since 0.1. */
+KVC_API kvc_status kvc_prefix_attach_pending(kvc_cache *cache, kvc_job job, const kvc_pending_options *options,
+                                             kvc_seq *sequence, int64_t *num_tokens, kvc_error *error);
+
+/* What a pending sequence waits for. */
+typedef struct kvc_pending_info {
+  uint32_t struct_size;
+  int32_t ready_layers; /* the layers [0, ready_layers) are ready; the number of layers if the sequence is not pending */
+  kvc_job job;          /* the job that loads the prefix; 0 = the sequence is not pending, and the fields below are 0 */
+  int64_t tokens;       /* number of tokens of the sequence whose pages the job loads */
+  int64_t pages;        /* number of pages of all groups that the job loads */
+  int64_t pages_loaded; /* how many of these pages have all their layers in the pools */
+  int32_t failed;       /* 1 = the load cannot complete, so the sequence will become shorter */
+  uint32_t reserved;    /* 0 */
+} kvc_pending_info;
+
+static inline void kvc_pending_info_init(kvc_pending_info *info) {
+  kvc_pending_info zero = KVC_ZERO_STRUCT;
+  *info = zero;
+  info->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Says what a sequence of kvc_prefix_attach_pending still waits for. Any sequence can be given.
+ *   info  filled
+ * Errors: STALE_ID. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_pending(kvc_cache *cache, kvc_seq sequence, kvc_pending_info *info, kvc_error *error);
 
 /* Gives a file descriptor for poll(), epoll and similar functions. It is readable from the end of a job until kvc_job_poll
  * has reported this end. The cache owns the descriptor: do not read from it, and do not close it. It is valid until
@@ -3162,6 +3250,9 @@ typedef struct kvc_api {
                               kvc_transfer *transfer, kvc_error *error);
   kvc_status (*transfer_poll)(kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info, kvc_error *error);
   kvc_status (*transfer_cancel)(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
+  kvc_status (*prefix_attach_pending)(kvc_cache *cache, kvc_job job, const kvc_pending_options *options,
+                                      kvc_seq *sequence, int64_t *num_tokens, kvc_error *error);
+  kvc_status (*seq_pending)(kvc_cache *cache, kvc_seq sequence, kvc_pending_info *info, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

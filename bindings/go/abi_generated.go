@@ -122,6 +122,7 @@ const (
 	kvcTierStoreReused              = 1
 	kvcTierStoreNothing             = 2
 	kvcTierStoreEvicted             = 3
+	kvcPendingWait                  = 1
 )
 
 // What a call can return; include/kvcache.h says what each means.
@@ -153,6 +154,7 @@ const (
 	ErrUncommitted       Status = 204
 	ErrStale             Status = 205
 	ErrSuspended         Status = 206
+	ErrPending           Status = 207
 	ErrDeviceUnavailable Status = 300
 	ErrDeviceFailed      Status = 301
 	ErrIo                Status = 400
@@ -189,6 +191,7 @@ var statusNames = map[Status]string{
 	ErrUncommitted:       "KVC_ERROR_UNCOMMITTED",
 	ErrStale:             "KVC_ERROR_STALE",
 	ErrSuspended:         "KVC_ERROR_SUSPENDED",
+	ErrPending:           "KVC_ERROR_PENDING",
 	ErrDeviceUnavailable: "KVC_ERROR_DEVICE_UNAVAILABLE",
 	ErrDeviceFailed:      "KVC_ERROR_DEVICE_FAILED",
 	ErrIo:                "KVC_ERROR_IO",
@@ -921,6 +924,33 @@ func (s *kvcJobInfo) init() {
 	*s = kvcJobInfo{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
+type kvcPendingOptions struct {
+	_          structs.HostLayout
+	structSize uint32
+	flags      uint32
+	timeoutNs  int64
+}
+
+func (s *kvcPendingOptions) init() {
+	*s = kvcPendingOptions{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcPendingInfo struct {
+	_           structs.HostLayout
+	structSize  uint32
+	readyLayers int32
+	job         uint64
+	tokens      int64
+	pages       int64
+	pagesLoaded int64
+	failed      int32
+	reserved    uint32
+}
+
+func (s *kvcPendingInfo) init() {
+	*s = kvcPendingInfo{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
 type kvcTierTraffic struct {
 	_                  structs.HostLayout
 	structSize         uint32
@@ -1056,4 +1086,6 @@ type kvcApi struct {
 	transferSend             uintptr
 	transferPoll             uintptr
 	transferCancel           uintptr
+	prefixAttachPending      uintptr
+	seqPending               uintptr
 }

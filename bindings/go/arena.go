@@ -49,6 +49,8 @@ type shared struct {
 	tier         kvcTierConfig
 	loadOptions  kvcPrefixLoadOptions
 	jobInfo      kvcJobInfo
+	pendingHow   kvcPendingOptions
+	pendingInfo  kvcPendingInfo
 	traffic      kvcTierTraffic
 	receive      kvcReceiveArgs
 	transferInfo kvcTransferInfo

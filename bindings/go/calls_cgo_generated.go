@@ -271,6 +271,12 @@ static int32_t kvcgo_transferPoll(uintptr_t fn, uintptr_t p0, uint64_t p1, void 
 static int32_t kvcgo_transferCancel(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2) {
   return ((int32_t (*)(uintptr_t, uint64_t, void *))fn)(p0, p1, p2);
 }
+static int32_t kvcgo_prefixAttachPending(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, void *p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
+static int32_t kvcgo_seqPending(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, void *))fn)(p0, p1, p2, p3);
+}
 */
 import "C"
 
@@ -626,4 +632,12 @@ func (l *library) transferPoll(a *arena, cache uintptr, transfer uint64, info *k
 
 func (l *library) transferCancel(a *arena, cache uintptr, transfer uint64) Status {
 	return Status(C.kvcgo_transferCancel(C.uintptr_t(l.api.transferCancel), C.uintptr_t(cache), C.uint64_t(transfer), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixAttachPending(a *arena, cache uintptr, job uint64, options *kvcPendingOptions, sequence *Seq, numTokens *int64) Status {
+	return Status(C.kvcgo_prefixAttachPending(C.uintptr_t(l.api.prefixAttachPending), C.uintptr_t(cache), C.uint64_t(job), unsafe.Pointer(options), unsafe.Pointer(sequence), unsafe.Pointer(numTokens), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) seqPending(a *arena, cache uintptr, sequence Seq, info *kvcPendingInfo) Status {
+	return Status(C.kvcgo_seqPending(C.uintptr_t(l.api.seqPending), C.uintptr_t(cache), C.uint64_t(sequence), unsafe.Pointer(info), unsafe.Pointer(&a.err)))
 }

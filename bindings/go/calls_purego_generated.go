@@ -727,3 +727,21 @@ func (l *library) transferCancel(a *arena, cache uintptr, transfer uint64) Statu
 	a.words[2] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.transferCancel, 3))
 }
+
+func (l *library) prefixAttachPending(a *arena, cache uintptr, job uint64, options *kvcPendingOptions, sequence *Seq, numTokens *int64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(job)
+	a.words[2] = a.hold(2, unsafe.Pointer(options))
+	a.words[3] = a.hold(3, unsafe.Pointer(sequence))
+	a.words[4] = a.hold(4, unsafe.Pointer(numTokens))
+	a.words[5] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixAttachPending, 6))
+}
+
+func (l *library) seqPending(a *arena, cache uintptr, sequence Seq, info *kvcPendingInfo) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(sequence)
+	a.words[2] = a.hold(2, unsafe.Pointer(info))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.seqPending, 4))
+}

@@ -509,6 +509,21 @@ var layoutOfStructs = []layoutOfStruct{
 		{"done", unsafe.Offsetof(kvcJobInfo{}.done), unsafe.Sizeof(kvcJobInfo{}.done)},
 		{"tokens", unsafe.Offsetof(kvcJobInfo{}.tokens), unsafe.Sizeof(kvcJobInfo{}.tokens)},
 	}},
+	{"kvc_pending_options", unsafe.Sizeof(kvcPendingOptions{}), unsafe.Alignof(kvcPendingOptions{}), []layoutOfField{
+		{"struct_size", unsafe.Offsetof(kvcPendingOptions{}.structSize), unsafe.Sizeof(kvcPendingOptions{}.structSize)},
+		{"flags", unsafe.Offsetof(kvcPendingOptions{}.flags), unsafe.Sizeof(kvcPendingOptions{}.flags)},
+		{"timeout_ns", unsafe.Offsetof(kvcPendingOptions{}.timeoutNs), unsafe.Sizeof(kvcPendingOptions{}.timeoutNs)},
+	}},
+	{"kvc_pending_info", unsafe.Sizeof(kvcPendingInfo{}), unsafe.Alignof(kvcPendingInfo{}), []layoutOfField{
+		{"struct_size", unsafe.Offsetof(kvcPendingInfo{}.structSize), unsafe.Sizeof(kvcPendingInfo{}.structSize)},
+		{"ready_layers", unsafe.Offsetof(kvcPendingInfo{}.readyLayers), unsafe.Sizeof(kvcPendingInfo{}.readyLayers)},
+		{"job", unsafe.Offsetof(kvcPendingInfo{}.job), unsafe.Sizeof(kvcPendingInfo{}.job)},
+		{"tokens", unsafe.Offsetof(kvcPendingInfo{}.tokens), unsafe.Sizeof(kvcPendingInfo{}.tokens)},
+		{"pages", unsafe.Offsetof(kvcPendingInfo{}.pages), unsafe.Sizeof(kvcPendingInfo{}.pages)},
+		{"pages_loaded", unsafe.Offsetof(kvcPendingInfo{}.pagesLoaded), unsafe.Sizeof(kvcPendingInfo{}.pagesLoaded)},
+		{"failed", unsafe.Offsetof(kvcPendingInfo{}.failed), unsafe.Sizeof(kvcPendingInfo{}.failed)},
+		{"reserved", unsafe.Offsetof(kvcPendingInfo{}.reserved), unsafe.Sizeof(kvcPendingInfo{}.reserved)},
+	}},
 	{"kvc_tier_traffic", unsafe.Sizeof(kvcTierTraffic{}), unsafe.Alignof(kvcTierTraffic{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcTierTraffic{}.structSize), unsafe.Sizeof(kvcTierTraffic{}.structSize)},
 		{"num_tiers", unsafe.Offsetof(kvcTierTraffic{}.numTiers), unsafe.Sizeof(kvcTierTraffic{}.numTiers)},
@@ -625,6 +640,8 @@ var layoutOfStructs = []layoutOfStruct{
 		{"transfer_send", unsafe.Offsetof(kvcApi{}.transferSend), unsafe.Sizeof(kvcApi{}.transferSend)},
 		{"transfer_poll", unsafe.Offsetof(kvcApi{}.transferPoll), unsafe.Sizeof(kvcApi{}.transferPoll)},
 		{"transfer_cancel", unsafe.Offsetof(kvcApi{}.transferCancel), unsafe.Sizeof(kvcApi{}.transferCancel)},
+		{"prefix_attach_pending", unsafe.Offsetof(kvcApi{}.prefixAttachPending), unsafe.Sizeof(kvcApi{}.prefixAttachPending)},
+		{"seq_pending", unsafe.Offsetof(kvcApi{}.seqPending), unsafe.Sizeof(kvcApi{}.seqPending)},
 	}},
 }
 
@@ -661,6 +678,7 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_ERROR_UNCOMMITTED", int64(ErrUncommitted)},
 	{"KVC_ERROR_STALE", int64(ErrStale)},
 	{"KVC_ERROR_SUSPENDED", int64(ErrSuspended)},
+	{"KVC_ERROR_PENDING", int64(ErrPending)},
 	{"KVC_ERROR_DEVICE_UNAVAILABLE", int64(ErrDeviceUnavailable)},
 	{"KVC_ERROR_DEVICE_FAILED", int64(ErrDeviceFailed)},
 	{"KVC_ERROR_IO", int64(ErrIo)},
@@ -776,4 +794,5 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_TIER_STORE_REUSED", int64(kvcTierStoreReused)},
 	{"KVC_TIER_STORE_NOTHING", int64(kvcTierStoreNothing)},
 	{"KVC_TIER_STORE_EVICTED", int64(kvcTierStoreEvicted)},
+	{"KVC_PENDING_WAIT", int64(kvcPendingWait)},
 }

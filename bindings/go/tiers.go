@@ -253,6 +253,64 @@ func (j *LoadJob) Close() error {
 	return nil
 }
 
+// PendingOptions says how calls of a step treat the layers of a pending sequence. Zero is the default everywhere.
+type PendingOptions struct {
+	Wait    bool          // calls of a step wait until their layer is ready, instead of returning ErrPending
+	Timeout time.Duration // the job is cancelled this long after Attach; 0 = no limit
+}
+
+// Attach makes a new sequence with the prefix that the job loads, before it is loaded. Its steps can attend to each layer as soon as
+// that is loaded. Until the job has ended, the sequence is pending: it can only be used in steps, and removed. The job must still be
+// polled to its end. If a page cannot be loaded, calls of a step return ErrIo or ErrCancelled; after the step was aborted and the job
+// has ended, the sequence has the length of what was loaded. ErrPending: a tier still searches, so Poll the job and try again.
+func (j *LoadJob) Attach(options PendingOptions) (sequence Seq, tokens int64, err error) {
+	if j == nil {
+		return 0, 0, misuse(ErrNullArgument, "LoadJob.Attach: the LoadJob is nil")
+	}
+	a, h, err := j.cache.enter("LoadJob.Attach")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer leave(a, h)
+	how := &a.pendingHow
+	how.init()
+	if options.Wait {
+		how.flags = kvcPendingWait
+	}
+	how.timeoutNs = int64(options.Timeout)
+	a.seq, a.numbers[0] = 0, 0
+	if err := a.check(h.lib.prefixAttachPending(a, h.address, j.id, how, &a.seq, &a.numbers[0])); err != nil {
+		return 0, 0, err
+	}
+	return a.seq, a.numbers[0], nil
+}
+
+// PendingLoad is what a sequence of LoadJob.Attach still waits for.
+type PendingLoad struct {
+	ReadyLayers int   // the layers before this one are ready
+	Tokens      int64 // of the sequence, whose pages the job loads
+	Pages       int64 // of all groups that the job loads
+	PagesLoaded int64
+	Failed      bool // the load cannot complete, so the sequence will become shorter
+}
+
+// Pending says what a sequence of LoadJob.Attach still waits for. The bool is false if it waits for nothing; then all its layers are
+// ready.
+func (c *Cache) Pending(sequence Seq) (PendingLoad, bool, error) {
+	a, h, err := c.enter("Cache.Pending")
+	if err != nil {
+		return PendingLoad{}, false, err
+	}
+	defer leave(a, h)
+	info := &a.pendingInfo
+	info.init()
+	if err := a.check(h.lib.seqPending(a, h.address, sequence, info)); err != nil {
+		return PendingLoad{}, false, err
+	}
+	return PendingLoad{ReadyLayers: int(info.readyLayers), Tokens: info.tokens, Pages: info.pages, PagesLoaded: info.pagesLoaded,
+		Failed: info.failed != 0}, info.job != 0, nil
+}
+
 // Descriptor is a file descriptor that is readable while some job of the cache has ended and was not polled since: for poll,
 // epoll and the like. It is the cache's until Close: do not read or close it, and make no os.File of it.
 func (j *LoadJob) Descriptor() (int, error) {

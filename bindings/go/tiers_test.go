@@ -226,6 +226,45 @@ func TestTiersThatAreRefused(t *testing.T) {
 	refused(t, err, ErrOutOfRange, "TokenNs -1")
 }
 
+func TestASequenceIsAttachedToALoadThatRuns(t *testing.T) {
+	folder, prompt := filepath.Join(t.TempDir(), "tier"), tokensFrom(0, 30)
+	first := tiered(t, folder)
+	computed, _ := store(t, first, prompt, PrefixOptions{})
+	check(t, first.Close())
+
+	cache := tiered(t, folder)
+	job := startLoad(t, cache, prompt)
+	sequence, tokens, err := job.Attach(PendingOptions{Wait: true, Timeout: time.Minute})
+	check(t, err)
+	if length := must(cache.Length(sequence))(t); tokens != 28 || length != 28 {
+		t.Error(tokens, length)
+	}
+	waiting, pending, err := cache.Pending(sequence) // until a step or a poll has seen the end of the load
+	if err != nil || !pending || waiting.Tokens != 28 || waiting.Pages != 7 || waiting.Failed {
+		t.Errorf("%+v %v %v", waiting, pending, err)
+	}
+	_, err = cache.Fork(sequence)
+	refused(t, err, ErrPending)
+	x := randomTokens(rand.New(rand.NewSource(73)), 2)
+	step(t, cache, sequence, x)
+	near(t, "attached", x.out, computed.cut(28).with(x).attention(x.q))
+	if _, pending, err := cache.Pending(sequence); pending || err != nil {
+		t.Error(pending, err)
+	}
+	if tokens := must(job.Wait(background))(t); tokens != 28 {
+		t.Error(tokens)
+	}
+	_, _, err = job.Attach(PendingOptions{})
+	refused(t, err, ErrStaleID, "LoadJob.Attach: job")
+	_, _, err = job.Attach(PendingOptions{Timeout: -1})
+	refused(t, err, ErrOutOfRange, "Timeout -1")
+	_, _, err = (*LoadJob)(nil).Attach(PendingOptions{})
+	refused(t, err, ErrNullArgument)
+	_, _, err = cache.Pending(Seq(12345))
+	refused(t, err, ErrStaleID, "Cache.Pending")
+	check(t, cache.CheckInvariants())
+}
+
 func TestAResumedSequenceGoesOn(t *testing.T) {
 	cache := newCache(t, withFingerprint)
 	check(t, cache.AddHostTier(HostTierOptions{CapacityBytes: 1 << 20}))

@@ -37,7 +37,7 @@ kvc_status kvc_forward_attend(kvc_cache* cache, kvc_forward forward, int32_t lay
   return cache_call("kvc_forward_attend", cache, error, [&](Cache& c) -> Status {
     kvc_attend_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return c.steps.in_step(forward, false, [&](Step& step) { return step.attend(layer, known); });
+    return c.steps.in_layer(forward, layer, [&](Step& step) { return step.attend(layer, known); });
   });
 }
 
@@ -46,7 +46,7 @@ kvc_status kvc_forward_select(kvc_cache* cache, kvc_forward forward, int32_t lay
   return cache_call("kvc_forward_select", cache, error, [&](Cache& c) -> Status {
     kvc_select_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return c.steps.in_step(forward, false, [&](Step& step) { return step.select(layer, known); });
+    return c.steps.in_layer(forward, layer, [&](Step& step) { return step.select(layer, known); });
   });
 }
 
@@ -54,8 +54,8 @@ kvc_status kvc_forward_load_state(kvc_cache* cache, kvc_forward forward, int32_t
                                   const DLTensor* tensor, kvc_error* error) {
   return cache_call("kvc_forward_load_state", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(tensor, "tensor"));
-    return c.steps.in_step(forward, false,
-                           [&](Step& step) { return step.copy_state(layer, state, token, tensor, false); });
+    return c.steps.in_layer(forward, layer,
+                            [&](Step& step) { return step.copy_state(layer, state, token, tensor, false); });
   });
 }
 

@@ -44,7 +44,7 @@ kvc_status kvc_forward_tables(kvc_cache* cache, kvc_forward forward, int32_t gro
                               kvc_error* error) {
   return cache_call("kvc_forward_tables", cache, error, [&](Cache& c) {
     return fill_tables(tables, [&](kvc_tables* out) {
-      return c.steps.in_step(forward, true, [&](Step& step) { return step.tables(group, out); });
+      return c.steps.in_group(forward, group, true, [&](Step& step) { return step.tables(group, out); });
     });
   });
 }

@@ -108,6 +108,31 @@ kvc_status kvc_job_cancel(kvc_cache* cache, kvc_job job, kvc_error* error) {
   return cache_call("kvc_job_cancel", cache, error, [&](Cache& c) { return c.tiers.cancel(job); });
 }
 
+kvc_status kvc_prefix_attach_pending(kvc_cache* cache, kvc_job job, const kvc_pending_options* options,
+                                     kvc_seq* sequence, int64_t* num_tokens, kvc_error* error) {
+  return cache_call("kvc_prefix_attach_pending", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_not_null(sequence, "sequence"));
+    kvc_pending_options how;
+    kvc_pending_options_init(&how);
+    if (options != nullptr) KVC_TRY(read_struct(options, "options", &how));
+    int64_t tokens = 0;
+    KVC_TRY(c.tiers.attach_pending(job, how, sequence, &tokens));
+    if (num_tokens != nullptr) *num_tokens = tokens;
+    return Status();
+  });
+}
+
+kvc_status kvc_seq_pending(kvc_cache* cache, kvc_seq sequence, kvc_pending_info* info, kvc_error* error) {
+  return cache_call("kvc_seq_pending", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_struct_size(info, "info"));
+    kvc_pending_info value;
+    kvc_pending_info_init(&value);
+    KVC_TRY(c.tiers.pending(sequence, &value));
+    write_struct(value, info);
+    return Status();
+  });
+}
+
 kvc_status kvc_seq_suspend(kvc_cache* cache, kvc_seq sequence, kvc_job* job, kvc_error* error) {
   return cache_call("kvc_seq_suspend", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(job, "job"));

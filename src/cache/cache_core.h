@@ -18,6 +18,7 @@
 
 #include "base/id.h"
 #include "base/mutex.h"
+#include "cache/pending_prefixes.h"
 #include "cache/sent_marks.h"
 #include "cache/slot_copies.h"
 #include "context/stream_order.h"
@@ -67,6 +68,7 @@ struct CacheCore {
   RopeSets rope_sets KVC_GUARDED_BY(mutex);
   SlotCopies copies KVC_GUARDED_BY(mutex);
   SentMarks sent KVC_GUARDED_BY(mutex);
+  PendingPrefixes pending KVC_GUARDED_BY(mutex);
   TokenMeter token_meter KVC_GUARDED_BY(mutex);    // fed by forwards that compute (CacheSteps)
   int64_t num_received KVC_GUARDED_BY(mutex) = 0;  // number of sequences that transfers are receiving
   // [max_open_forwards], then [CacheSteps::kMaxGraphs] for graphs: null where no graph exists.

@@ -81,6 +81,7 @@ Status CacheSequences::clear() {
   }
   KVC_TRY(core_.store.clear());
   if (jobs != nullptr) jobs->forget_all();
+  core_.pending.clear();
   if (core_.prefixes) core_.prefixes->clear();
   core_.copies.queue().clear();
   core_.rope_sets.clear();

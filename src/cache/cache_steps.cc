@@ -85,6 +85,30 @@ void CacheSteps::leave_step(Step& step) noexcept {
   step.cancel();  // the stream is being captured, so the step stays open; after the capture, only abort is allowed
 }
 
+// Checks that pending loads have filled layers [begin, end), or waits for it. Then orders the work of the step after
+// these loads, because the step may have begun before them.
+Status CacheSteps::await(Step& step, int32_t begin, int32_t end) {
+  KVC_TRY(step.check_filled(begin, end));
+  MutexLock lock(core_.mutex);
+  KVC_TRY(core_.order.check_stream(step.stream()));
+  return core_.order.enter(step.stream());
+}
+
+// Finds the loads that still fill pages of the batch's sequences. Throws std::bad_alloc.
+Status CacheSteps::find_pending(Step* step) {
+  step->pending().clear();
+  if (core_.pending.empty()) return Status();
+  core_.pending.settle(&core_.store, &core_.sent);
+  for (size_t i = 0; i < batch_.ids().size(); ++i) {
+    const PendingPrefixes::Entry* const entry = core_.pending.find(batch_.ids()[i]);
+    if (entry == nullptr) continue;
+    if (step->is_graph()) return core_.store.pending_error(slots_[i], static_cast<int64_t>(i));
+    KVC_TRY(entry->progress->check_not_failed());
+    step->pending().push_back({entry->progress, entry->waits});
+  }
+  return Status();
+}
+
 // Finds the index of a step that can begin: the step of `graph` or, if graph is 0, a step that is not open.
 Status CacheSteps::find_step(kvc_forward graph, int32_t* index) const {
   if (graph != 0) {
@@ -172,8 +196,9 @@ Status CacheSteps::begin(const kvc_batch& batch, void* stream, kvc_forward* out)
   StepKind kind;
   KVC_TRY(check_batch(batch, &kind, &index));
   KVC_TRY(core_.order.check_stream(stream));
-  KVC_TRY(core_.order.enter(stream));
   Step& step = *core_.steps[static_cast<size_t>(index)];
+  KVC_TRY(find_pending(&step));
+  KVC_TRY(core_.order.enter(stream));
   if (!step.is_graph()) step.set_generation(step.generation() + 1);
   step.start(kind, batch_, slots_, core_.rope_sets, stream);
   if (core_.measures_tokens()) step.set_begin_ns(steady_ns());
@@ -235,10 +260,23 @@ void CacheSteps::give_back(Step& step, bool keep) {
   core_.sent.note_end(step, keep);
   core_.copies.queue().close_step(&step, keep);
   step.close();
+  if (!core_.pending.empty()) core_.pending.settle(&core_.store, &core_.sent);
   core_.context->pool().keep_awake(-1);
 }
 
+// Checks that nothing of a step is pending, before it ends.
+Status CacheSteps::await_all(kvc_forward id) {
+  {
+    MutexLock lock(core_.mutex);
+    Step* step = nullptr;
+    KVC_TRY(resolve_step(id, &step));
+    if (!step->has_pending()) return Status();
+  }
+  return in_step(id, false, [&](Step& step) { return await(step, 0, core_.layers.size()); });
+}
+
 Status CacheSteps::end(kvc_forward id) {
+  KVC_TRY(await_all(id));
   MutexLock lock(core_.mutex);
   Step* step = nullptr;
   KVC_TRY(resolve_step(id, &step));

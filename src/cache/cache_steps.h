@@ -39,6 +39,26 @@ class CacheSteps {
     return body(*step);
   }
 
+  // The same for a body that reads a layer, which pending loads must have filled. If the layer does not exist, the body
+  // reports this.
+  template <class Body>
+  Status in_layer(kvc_forward id, int32_t layer, Body body) {
+    return in_step(id, false, [&](Step& step) -> Status {
+      if (step.has_pending() && layer >= 0 && layer < core_.layers.size()) KVC_TRY(await(step, layer, layer + 1));
+      return body(step);
+    });
+  }
+  // The same for the layers of a group.
+  template <class Body>
+  Status in_group(kvc_forward id, int32_t group, bool even_cancelled, Body body) {
+    return in_step(id, even_cancelled, [&](Step& step) -> Status {
+      for (int32_t i = 0; step.has_pending() && i < core_.layers.size(); ++i) {
+        if (core_.layers[i].group == group) KVC_TRY(await(step, i, i + 1));
+      }
+      return body(step);
+    });
+  }
+
   Status create_graph(const kvc_graph_config& config, kvc_forward* out);
   Status destroy_graph(kvc_forward id);
 
@@ -52,6 +72,9 @@ class CacheSteps {
   Status find_step(kvc_forward graph, int32_t* index) const KVC_REQUIRES(core_.mutex);
   Status enter_step(kvc_forward id, bool even_cancelled, Step** step);
   void leave_step(Step& step) noexcept;
+  Status await(Step& step, int32_t begin, int32_t end);
+  Status await_all(kvc_forward id);
+  Status find_pending(Step* step) KVC_REQUIRES(core_.mutex);
   Status check_no_compressed_group(const char* what) const;
   Status read_kind(const kvc_batch& batch, StepKind* out) const KVC_REQUIRES(core_.mutex);
   Status check_batch(const kvc_batch& batch, StepKind* kind, int32_t* index) KVC_REQUIRES(core_.mutex);

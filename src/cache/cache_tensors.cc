@@ -291,6 +291,7 @@ Status CacheTensors::export_sequence(kvc_seq id, const kvc_export_args& args, kv
     int32_t slot = -1;
     KVC_TRY(core_.store.resolve(id, 0, &slot));
     if (core_.store.busy(slot)) return core_.store.busy_error(slot, 0);
+    if (core_.store.is_pending(slot)) return core_.store.pending_error(slot, 0);
     KVC_TRY(find_slots(slot, args.layer, args.position_begin, args.position_end, &slots));
     snapshot = core_.store.take_snapshot(slot, source.group);
     if (snapshot < 0)
@@ -337,6 +338,12 @@ Status CacheTensors::import_sequence(kvc_seq id, const kvc_import_args& given, v
   }
   // A forward accepts id 0 as an inert row.
   if (id == 0) return Status::error(KVC_ERROR_STALE_ID, "sequence 0 is no sequence").at(0);
+  {
+    MutexLock lock(core_.mutex);
+    int32_t slot = -1;
+    if (core_.store.resolve(id, 0, &slot).ok() && core_.store.is_pending(slot))
+      return core_.store.pending_error(slot, 0);
+  }
   const auto length = static_cast<int32_t>(tokens);
   kvc_batch batch;
   kvc_batch_init(&batch);

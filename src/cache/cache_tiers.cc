@@ -45,6 +45,36 @@ Status CacheTiers::cancel(kvc_job job) {
   return jobs->cancel(job);
 }
 
+Status CacheTiers::attach_pending(kvc_job job, const kvc_pending_options& options, kvc_seq* out, int64_t* tokens) {
+  if ((options.flags & ~uint32_t{KVC_PENDING_WAIT}) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", options.flags);
+  }
+  if (options.timeout_ns < 0) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "timeout_ns %" PRId64 " is negative", options.timeout_ns);
+  }
+  TierJobs* jobs = nullptr;
+  KVC_TRY(find_jobs(&jobs));
+  MutexLock lock(core_.mutex);
+  return jobs->attach(job, (options.flags & KVC_PENDING_WAIT) != 0, options.timeout_ns, out, tokens);
+}
+
+Status CacheTiers::pending(kvc_seq id, kvc_pending_info* info) {
+  MutexLock lock(core_.mutex);
+  int32_t slot = -1;
+  KVC_TRY(core_.store.resolve(id, 0, &slot));
+  info->ready_layers = core_.layers.size();
+  const PendingPrefixes::Entry* const entry = core_.pending.find(id);
+  if (entry == nullptr) return Status();
+  const LoadProgress::Counts counts = entry->progress->count();
+  info->ready_layers = counts.ready_layers;
+  info->job = entry->progress->job();
+  info->tokens = entry->tokens;
+  info->pages = counts.pages;
+  info->pages_loaded = counts.loaded;
+  info->failed = counts.failed ? 1 : 0;
+  return Status();
+}
+
 Status CacheTiers::descriptor(int32_t* descriptor) {
   TierJobs* jobs = nullptr;
   KVC_TRY(find_jobs(&jobs));

@@ -23,6 +23,8 @@ class CacheTiers {
   Status resume(kvc_seq id, kvc_job* job);
   Status poll(kvc_job job, kvc_job_info* info);
   Status cancel(kvc_job job);
+  Status attach_pending(kvc_job job, const kvc_pending_options& options, kvc_seq* out, int64_t* tokens);
+  Status pending(kvc_seq id, kvc_pending_info* info);
   Status descriptor(int32_t* descriptor);
   Status traffic(kvc_tier_traffic* traffic);
 

@@ -221,7 +221,7 @@ Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t ca
     for (std::vector<uint8_t>& states : transfer->states) states.clear();
     mark.restart = INT64_MAX;
   }
-  if (core_.store.is_suspended(slot)) return Status();
+  if (core_.store.is_suspended(slot) || core_.store.is_pending(slot)) return Status();
   const int64_t length = core_.store.length(slot);
   for (TransferPart& part : transfer->receiver().parts) {
     if (part.complete()) continue;

@@ -354,8 +354,8 @@ Status TierJobs::start(Request request, Plan plan, uint64_t* job) {
   Job& made = jobs_[last_job_ + 1];
   made.request = std::move(request);
   made.searching = !plan.searched.empty();
-  Status begun =
-      made.searching ? worker_.search(std::move(plan.searched), &made.load) : begin_load(&made, std::move(plan));
+  Status begun = made.searching ? worker_.search(std::move(plan.searched), &made.load)
+                                : begin_load(last_job_ + 1, &made, std::move(plan));
   if (!begun.ok()) {
     jobs_.erase(last_job_ + 1);
     return begun;
@@ -365,11 +365,12 @@ Status TierJobs::start(Request request, Plan plan, uint64_t* job) {
 }
 
 // Allocates pages for a plan, and starts to fill them.
-Status TierJobs::begin_load(Job* job, Plan plan) {
+Status TierJobs::begin_load(uint64_t id, Job* job, Plan plan) {
   KVC_ASSERT(plan.tokens > plan.found, plan.tokens, plan.found);
   job->searching = false;
   job->found = match_whole_pages(job->request.query, plan.found);
   job->tokens = plan.tokens;
+  job->progress = make_progress(id, plan.pages);
   uint64_t sequence = 0;
   KVC_TRY(core_.prefixes->begin_fill(job->found, job->tokens, &sequence));
   const int32_t slot = core_.store.slot_of(sequence);
@@ -378,7 +379,7 @@ Status TierJobs::begin_load(Job* job, Plan plan) {
     load.page.page = core_.store.page_at(slot, group, load.page.block, job->tokens);
     KVC_ASSERT(load.page.page >= 0, group, load.page.block);
   }
-  Status begun = worker_.load(std::move(plan.pages), &job->load);
+  Status begun = worker_.load(std::move(plan.pages), &job->load, job->progress);
   if (begun.ok()) {
     job->sequence = sequence;
     return begun;
@@ -401,7 +402,7 @@ Status TierJobs::poll(uint64_t id, bool* done, int64_t* tokens) {
     const PrefixIndex::Match match = core_.prefixes->match(request.query.key(), request.gate.most_tokens);
     Plan now = plan(request.query, match, request.gate);
     // If there is no room for the pages, the job ends without a load.
-    *done = now.tokens == now.found || !begin_load(&found->second, std::move(now)).ok();
+    *done = now.tokens == now.found || !begin_load(id, &found->second, std::move(now)).ok();
     if (!*done) return Status();
   }
   const Job job = std::move(found->second);
@@ -420,8 +421,11 @@ Status TierJobs::finish_load(const Job& job, int64_t first_failed, int64_t* toke
     end = first_failed * page_size;
     // Groups with windows or states may lack what the shorter prefix needs. Then nothing is published, and the engine
     // must compute these tokens.
+    const int64_t loaded = end;
     if (end > job.found && !core_.store.truncate({&job.sequence, 1}, {&end, 1}).ok()) end = job.found;
+    core_.pending.shorten(*job.progress, loaded);
   }
+  core_.pending.settle(&core_.store, &core_.sent);
   Status status;
   if (end > job.found) {
     PrefixStore::Published published;

@@ -7,7 +7,8 @@
 //   1. If bit t of handed(group, page) is set, the index has the page, and the page was queued for tier t. If bit t of
 //      wanted(group, page) is set, the index has the page, and tier t stores it before it is evicted.
 //   2. The job of a load has its own busy sequence, whose id no caller has. While the job still searches tiers, it has
-//      no sequence.
+//      no sequence. Pending sequences that are attached to the job share the pages of its sequence
+//      (CacheCore::pending).
 #pragma once
 
 #include <array>
@@ -78,6 +79,9 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   Status poll(uint64_t job, bool* done, int64_t* tokens);
   // Locked. Ends a job early. It must still be polled until it is done.
   Status cancel(uint64_t job);
+  // Locked. Makes a sequence that shares the pages of a load. limit_ns: as kvc_pending_options.timeout_ns.
+  // (tier_pending.cc)
+  Status attach(uint64_t job, bool waits, int64_t limit_ns, uint64_t* sequence, int64_t* tokens);
   // Locked. Start a job that moves the pages of a sequence to tiers, or back to the pools. (tier_suspends.cc)
   Status suspend(uint64_t sequence, uint64_t* job);
   Status resume(uint64_t sequence, uint64_t* job);
@@ -109,10 +113,11 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
     Kind kind = Kind::kLoad;
     Request request;
     bool cancelled = false;
-    bool searching = false;         // if true, `load` is a search in the tiers, and there is no sequence yet
-    int64_t found = 0, tokens = 0;  // of a load: as in Plan
-    uint64_t sequence = 0;          // 0 = none yet; for a suspend or resume, the caller's sequence
-    uint64_t load = 0;              // the worker's number of the load
+    bool searching = false;                  // if true, `load` is a search in the tiers, and there is no sequence yet
+    int64_t found = 0, tokens = 0;           // of a load: as in Plan
+    uint64_t sequence = 0;                   // 0 = none yet; for a suspend or resume, the caller's sequence
+    uint64_t load = 0;                       // the worker's number of the load
+    std::shared_ptr<LoadProgress> progress;  // of a load that has a sequence
   };
   // What a lookup has found for one group. Element i is for the block number i after the first block of the lookup.
   struct GroupPages {
@@ -147,7 +152,8 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
       KVC_REQUIRES(core_.mutex);
   void queue_next(int32_t group) KVC_REQUIRES(core_.mutex);
   void hand(int32_t tier, TierPage page) KVC_REQUIRES(core_.mutex);
-  Status begin_load(Job* job, Plan plan) KVC_REQUIRES(core_.mutex);
+  Status begin_load(uint64_t id, Job* job, Plan plan) KVC_REQUIRES(core_.mutex);
+  std::shared_ptr<LoadProgress> make_progress(uint64_t job, const std::vector<TierWorker::LoadPage>& pages) const;
   Status finish_load(const Job& job, int64_t first_failed, int64_t* tokens) KVC_REQUIRES(core_.mutex);
   Status finish_suspend(const Job& job, TierWorker::Loaded stored, int64_t* tokens) KVC_REQUIRES(core_.mutex);
   Status finish_resume(const Job& job, const TierWorker::Loaded& loaded, int64_t* tokens) KVC_REQUIRES(core_.mutex);

@@ -144,6 +144,7 @@ Status TierJobs::finish_resume(const Job& job, const TierWorker::Loaded& loaded,
 void TierJobs::forget(uint64_t sequence) noexcept {
   core_.mutex.assert_held();
   known_before_.erase(sequence);
+  if (const uint64_t job = core_.pending.forget(sequence); job != 0) (void)cancel(job).ok();  // the job may have ended
   const auto found = suspended_.find(sequence);
   if (found == suspended_.end()) return;
   for (const auto& [id, job] : jobs_) {

@@ -52,6 +52,12 @@ int32_t leading_group(const SequenceStore& store) {
 
 }  // namespace
 
+const char* SequenceStore::state_text(int32_t slot) const noexcept {
+  if (is_suspended(slot)) return "suspended";
+  if (is_pending(slot)) return "pending";
+  return busy(slot) ? "busy" : "idle";
+}
+
 void SequenceStore::describe(JsonText* out, std::vector<std::vector<PageUsers>>* users,
                              std::vector<int32_t>* numbers) const {
   users->clear();
@@ -86,7 +92,7 @@ void SequenceStore::describe(JsonText* out, std::vector<std::vector<PageUsers>>*
     out->member("length", length(slot));
     out->member("nodes", record.nodes);
     out->member("checkpoints", record.checkpoints);
-    out->name("state").text(is_suspended(slot) ? "suspended" : busy(slot) ? "busy" : "idle");
+    out->name("state").text(state_text(slot));
     out->member("stream_sinks", record.stream.sinks);
     out->member("stream_window", record.stream.window);
     int32_t parent = -1;

@@ -64,6 +64,17 @@ Status SequenceStore::begin_fill(const PrefixSource& source, int64_t found, int6
   return Status();
 }
 
+Status SequenceStore::share_filled(uint64_t filled, int64_t tokens, uint64_t* id) {
+  const int32_t parent = slot_of(filled);
+  KVC_ASSERT(records_[parent].id == filled && busy(parent) && tokens <= length(parent), filled, tokens);
+  KVC_TRY(check_works_at(parent, tokens, 0));
+  KVC_TRY(check_slots(1));
+  const int32_t slot = take_slot();
+  share_prefix(parent, slot, tokens, nullptr);  // whole pages, so nothing is copied
+  *id = records_[slot].id;
+  return Status();
+}
+
 void SequenceStore::finish_fill(uint64_t id) noexcept {
   Record& record = records_[slot_of(id)];
   KVC_ASSERT(record.id == id && (record.state & kBusy) != 0, id, record.state);

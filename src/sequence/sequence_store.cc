@@ -147,6 +147,17 @@ Status SequenceStore::busy_error(int32_t slot, int64_t index) const {
       .at(index);
 }
 
+void SequenceStore::set_pending(int32_t slot, bool pending) noexcept {
+  uint8_t& state = records_[slot].state;
+  state = static_cast<uint8_t>(pending ? state | kPending : state & ~kPending);
+}
+
+Status SequenceStore::pending_error(int32_t slot, int64_t index) const {
+  return Status::error(KVC_ERROR_PENDING, "sequence %" PRIu64 " at index %" PRId64 " is pending: a job loads its pages",
+                       records_[slot].id, index)
+      .at(index);
+}
+
 int32_t SequenceStore::take_slot() noexcept {
   KVC_ASSERT(num_sequences_ < config_.max_sequences, num_sequences_, config_.max_sequences);
   const int32_t slot = free_slots_size_ > 0 ? free_slots_[--free_slots_size_] : fresh_slot_++;
@@ -356,6 +367,7 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
     int32_t slot = -1;
     KVC_TRY(resolve_first(ids[i], index, &slot));
     if (busy(slot)) return busy_error(slot, index);
+    if (is_pending(slot)) return pending_error(slot, index);
     if (lengths[i] < 0 || lengths[i] > length(slot)) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "length %" PRId64 " exceeds sequence length %" PRId64, lengths[i],
                            length(slot))

@@ -119,6 +119,11 @@ class SequenceStore {
   bool is_suspended(int32_t slot) const noexcept { return (records_[slot].state & kSuspended) != 0; }
   // The error for a busy sequence: BUSY or SUSPENDED.
   Status busy_error(int32_t slot, int64_t index) const;
+  // Whether a load still fills pages of the sequence. Steps may use such a sequence. The caller makes sure that they
+  // read only what was filled, and that they commit only when all was filled. Other calls refuse the sequence.
+  bool is_pending(int32_t slot) const noexcept { return (records_[slot].state & kPending) != 0; }
+  void set_pending(int32_t slot, bool pending) noexcept;
+  Status pending_error(int32_t slot, int64_t index) const;
   const PageList& list(int32_t slot, int32_t group) const noexcept {
     return lists_[int64_t{slot} * num_groups() + group];
   }
@@ -232,6 +237,8 @@ class SequenceStore {
   // pages without contents for the other tokens. The sequence is busy until finish_fill, so no other call uses it.
   Status begin_fill(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id);
   void finish_fill(uint64_t id) noexcept;
+  // Makes a sequence that shares the first `tokens` tokens of a sequence that is being filled.
+  Status share_filled(uint64_t filled, int64_t tokens, uint64_t* id);
 
   // The index of the first list entry that a sequence of `tokens` tokens takes from the source.
   int64_t first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept;
@@ -323,6 +330,7 @@ class SequenceStore {
   static constexpr uint8_t kTree = 2;       // has uncommitted nodes
   static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes
   static constexpr uint8_t kSuspended = 8;  // is suspended, or is being resumed
+  static constexpr uint8_t kPending = 16;   // a load still fills its pages
   // Why kBusy is set. kFill: the sequence is being loaded from a file or from tiers, or it is being received.
   enum class BusyWith : uint8_t { kForward, kSave, kFill, kSuspend, kResume };
   struct Record {
@@ -356,6 +364,7 @@ class SequenceStore {
   }
   void set_busy(int32_t slot, BusyWith with) noexcept { set_busy(records_[slot], with); }
   const char* busy_text(int32_t slot) const noexcept;
+  const char* state_text(int32_t slot) const noexcept;
   Hole hole(int32_t slot, int32_t group) const noexcept { return {list(slot, group).kept, list(slot, group).first}; }
   bool lists_work_at(int32_t slot, int64_t position) const noexcept;
   void drop_unseen(int32_t slot) noexcept;
@@ -373,10 +382,11 @@ class SequenceStore {
   Status duplicate(uint64_t id, int64_t index) const;
   // Refuses a busy sequence, and a sequence with uncommitted nodes.
   Status check_idle(int32_t slot, int64_t index) const {
-    return (records_[slot].state & (kBusy | kTree | kSuspended)) == 0 ? Status() : not_idle(slot, index);
+    return (records_[slot].state & (kBusy | kTree | kSuspended | kPending)) == 0 ? Status() : not_idle(slot, index);
   }
   Status not_idle(int32_t slot, int64_t index) const {
-    return busy(slot) ? busy_error(slot, index) : uncommitted(slot, index);
+    if (busy(slot)) return busy_error(slot, index);
+    return is_pending(slot) ? pending_error(slot, index) : uncommitted(slot, index);
   }
   Status uncommitted(int32_t slot, int64_t index) const;
   Status check_tree_row(int32_t slot, int64_t row, std::span<const int32_t> parents, int64_t first_token) const;

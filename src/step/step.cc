@@ -70,6 +70,19 @@ Status Step::unstage() {
 void Step::close() noexcept {
   KVC_ASSERT(open_ && !in_use_, generation_, forward_->num_rows);
   open_ = false;
+  pending_.clear();
+}
+
+Status Step::check_filled(int32_t begin, int32_t end) const {
+  for (const bool waits : {false, true}) {  // a call that cannot continue does not wait first
+    for (const PendingLoad& load : pending_) {
+      if (load.waits != waits) continue;
+      for (int32_t layer = begin; layer < end; ++layer) {
+        KVC_TRY(load.progress->wait(layer, waits, &forward_->cancelled));
+      }
+    }
+  }
+  return Status();
 }
 
 bool Step::appends(int32_t layer) const {

@@ -9,12 +9,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "layer/layers.h"
 #include "sequence/rope_sets.h"
 #include "step/batch_arrays.h"
 #include "step/forward.h"
 #include "tensor/tensor_check.h"
+#include "tier/load_progress.h"
 
 namespace kvc {
 
@@ -47,7 +49,10 @@ class Step {
   // Whether a device call has failed, other than by a cancellation, since the last enter. Then the step cannot
   // continue.
   bool broken() const noexcept { return broken_; }
-  void cancel() noexcept { __atomic_store_n(&forward_->cancelled, 1, __ATOMIC_RELAXED); }
+  void cancel() noexcept {
+    __atomic_store_n(&forward_->cancelled, 1, __ATOMIC_RELAXED);
+    for (const PendingLoad& load : pending_) load.progress->wake();
+  }
   bool cancelled() const noexcept { return __atomic_load_n(&forward_->cancelled, __ATOMIC_RELAXED) != 0; }
 
   const BatchLimits& limits() const noexcept { return forward_->limits; }
@@ -89,8 +94,18 @@ class Step {
   // Whether a call has appended the step's tokens in a layer.
   bool appended(size_t layer) const noexcept { return forward_->calls.appended(layer); }
 
+  // The loads that must fill layers before calls of this step may read them.
+  struct PendingLoad {
+    std::shared_ptr<LoadProgress> progress;
+    bool waits;  // calls wait for layers
+  };
+  std::vector<PendingLoad>& pending() noexcept { return pending_; }
+
   // ---- For the thread that entered ----------------------------------------------------------------------------------
 
+  // Checks that the pending loads have filled layers [begin, end), or waits for it.
+  Status check_filled(int32_t begin, int32_t end) const;
+  bool has_pending() const noexcept { return !pending_.empty(); }
   Status append(int32_t layer, const kvc_append_args& args);
   Status attend(int32_t layer, const kvc_attend_args& args);
   Status select(int32_t layer, const kvc_select_args& args);
@@ -161,6 +176,7 @@ class Step {
   bool open_ = false;
   bool in_use_ = false;
   bool broken_ = false;
+  std::vector<PendingLoad> pending_;
 };
 
 }  // namespace kvc

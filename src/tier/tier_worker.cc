@@ -152,10 +152,32 @@ void TierWorker::remove(std::vector<LoadPage> pages) {
   (void)add_load(std::move(made), &load).ok();  // cannot fail: the thread runs already
 }
 
-Status TierWorker::load(std::vector<LoadPage> pages, uint64_t* load) {
+Status TierWorker::load(std::vector<LoadPage> pages, uint64_t* load, std::shared_ptr<LoadProgress> progress) {
   Load made;
   made.pages = std::move(pages);
+  made.progress = std::move(progress);
   return add_load(std::move(made), load);
+}
+
+void TierWorker::load_by_group(uint64_t id, int64_t limit_ns) {
+  if (in_child_) return;
+  {
+    MutexLock lock(mutex_);
+    const auto found = work_->loads.find(id);
+    if (found == work_->loads.end()) return;
+    Load& load = found->second;
+    const LoadProgress& progress = *load.progress;
+    if (limit_ns > 0) {
+      const int64_t now = steady_ns();
+      load.cancel_at_ns = std::min(load.cancel_at_ns, limit_ns > INT64_MAX - now ? INT64_MAX : now + limit_ns);
+    }
+    std::sort(load.pages.begin() + static_cast<ptrdiff_t>(load.next), load.pages.end(),
+              [&](const LoadPage& a, const LoadPage& b) {
+                const int32_t first = progress.first_layer(a.page.group), second = progress.first_layer(b.page.group);
+                return first != second ? first < second : a.page.block < b.page.block;
+              });
+  }
+  wake();  // for the time limit
 }
 
 Status TierWorker::search(std::vector<kvc_tier_key> keys, uint64_t* load) {
@@ -213,6 +235,7 @@ void TierWorker::cancel_load(uint64_t id) {
   const auto found = work_->loads.find(id);
   if (found == work_->loads.end()) return;
   found->second.cancelled = true;
+  if (found->second.progress) found->second.progress->fail(true);
   if (found->second.done()) write_event(done_event_);
 }
 

@@ -6,11 +6,14 @@
 // `search` waits until no key of a list is PENDING.
 // Pages of suspended sequences are stored by store_all, which the caller polls like a load. Their objects are removed
 // in the background.
+// If a sequence waits for a load (load_by_group), the groups are loaded one after another, in the order of their first
+// layers. So the layers of the first groups are ready early.
 //
 // Thread safety: any thread. Lock order: the cache's lock is taken before the worker's lock. So the thread does not
 // hold the worker's lock when it calls the owner. Ownership: owns the tiers and all buffers. The owner must outlive the
 // worker. Invariants
-//   1. No other code uses the pages of a load or of store_all before poll_load has returned `done`.
+//   1. No other code uses the pages of a load or of store_all before poll_load has returned `done`. There is one
+//      exception: if LoadProgress says that a layer is ready, other code may read the pages of its group.
 //   2. At most kMaxOpenItems items are submitted at once, so the buffers take no more memory than this number of
 //      objects.
 //   3. A queued page is in Work::queue, and in Work::queued with the same number.
@@ -34,6 +37,7 @@
 #include "keys/page_key.h"
 #include "kvcache_tier.h"
 #include "system/fork_watch.h"
+#include "tier/load_progress.h"
 #include "tier/tier_items.h"
 
 namespace kvc {
@@ -136,8 +140,12 @@ class TierWorker {
   // Call it when a page is released. Drops the queued stores of the page.
   void forget(int32_t group, int32_t page);
 
-  // Starts a load, and returns its number.
-  Status load(std::vector<LoadPage> pages, uint64_t* load);
+  // Starts a load, and returns its number. progress: nullable; is told which layers are in the pools.
+  Status load(std::vector<LoadPage> pages, uint64_t* load, std::shared_ptr<LoadProgress> progress = nullptr);
+  // Makes a load with progress load the pages of groups with early layers first. limit_ns: if > 0, the load is
+  // cancelled after this time.
+  void load_by_group(uint64_t load, int64_t limit_ns);
+  const std::atomic<bool>& in_child() const noexcept { return in_child_; }
   // Starts to store pages, each in the first tier that accepts it. Returns a number for poll_load. The caller has set
   // found.bytes of each page to the size of its object. If host tiers have no room for all pages, and no other tier
   // takes them, nothing is stored and nothing is evicted.
@@ -172,6 +180,8 @@ class TierWorker {
     int64_t first_failed = INT64_MAX;
     std::vector<kvc_tier_key> searched;  // keys that may be PENDING
     int64_t search_until_ns = 0;
+    std::shared_ptr<LoadProgress> progress;
+    int64_t cancel_at_ns = INT64_MAX;
     bool done() const noexcept { return open == 0 && (cancelled || (next == pages.size() && searched.empty())); }
   };
   // An item of a tier, with its buffer. Items are reused.
@@ -220,6 +230,7 @@ class TierWorker {
   void finish(Item& item, int32_t result);
   Item* free_item() noexcept;
   bool write(const Item& item);
+  bool cancel_late();
   void end_page(const Item& item, bool ok);
   // Returns the first tier after `tier` that stores objects; -1 = none.
   int32_t next_tier(int32_t tier) const noexcept;
@@ -247,6 +258,7 @@ class TierWorker {
   std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // used only by the thread
   uint64_t last_job_ = 0;                                                    // used only by the thread
   bool searching_ = false;  // used only by the thread: its last pass met a PENDING key
+  bool limited_ = false;    // used only by the thread: its last pass met a load with a time limit
 
   const ForkWatch fork_watch_;
 };

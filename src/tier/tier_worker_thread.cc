@@ -28,6 +28,7 @@ void TierWorker::run() {
     searching_ = false;
     bool progress = take_completions();
     progress = search() || progress;
+    progress = cancel_late() || progress;
     if (submit_refused()) {
       // Queued stores come last, because a request waits for the pages of a load or of store_all.
       for (Item* item = free_item(); item != nullptr && (start_page(*item) || start_store(*item));) {
@@ -136,6 +137,22 @@ size_t TierWorker::count_fitting(const std::vector<LoadPage>& pages) const noexc
   return pages.size();
 }
 
+// Cancels the loads whose time limit has passed. Returns whether there was one.
+bool TierWorker::cancel_late() {
+  bool any = false;
+  limited_ = false;
+  MutexLock lock(mutex_);
+  for (auto& [id, load] : work_->loads) {
+    if (load.cancel_at_ns == INT64_MAX || load.cancelled || load.done()) continue;
+    limited_ = true;
+    if (steady_ns() < load.cancel_at_ns) continue;
+    load.cancelled = any = true;
+    load.progress->fail(true);
+    if (load.done()) write_event(done_event_);
+  }
+  return any;
+}
+
 // Starts the next page of a load, of store_all or of a removal. Returns whether there was one.
 bool TierWorker::start_page(Item& item) {
   int64_t bytes = 0;
@@ -147,6 +164,13 @@ bool TierWorker::start_page(Item& item) {
       return wanted && !l.second.cancelled && l.second.next < l.second.pages.size();
     });
     if (load == work_->loads.end()) return false;
+    if (load->second.pages[load->second.next].page.block >= load->second.first_failed) {
+      // After a page that failed, later blocks are of no use. Earlier blocks of other groups are.
+      ++load->second.next;
+      work_->counts.loading_pages -= load->second.work == TierWork::kLoad;
+      if (load->second.done()) write_event(done_event_);
+      return true;
+    }
     item.work = load->second.work;
     if (item.work == TierWork::kStore && load->second.next == 0) {
       const std::vector<LoadPage>& pages = load->second.pages;
@@ -272,6 +296,8 @@ void TierWorker::end_page(const Item& item, bool ok) {
   if (load.work == TierWork::kLoad) {
     --counts.loading_pages;
     ++(ok ? counts.loaded_pages : counts.failed_loads);
+    if (load.progress && ok) load.progress->loaded(item.page.group);
+    if (load.progress && !ok) load.progress->fail(false);
   } else {
     --counts.queued;
     ++(ok ? counts.stored_pages : counts.failed_stores);
@@ -279,20 +305,21 @@ void TierWorker::end_page(const Item& item, bool ok) {
   }
   if (!ok) {
     load.first_failed = std::min(load.first_failed, item.page.block);
-    load.cancelled = true;  // the later pages are of no use without this one
+    // The later pages are of no use without this one. But a load may still have earlier blocks of other groups to load.
+    load.cancelled = load.cancelled || load.work == TierWork::kStore;
   }
   if (load.done()) write_event(done_event_);
 }
 
 // Waits until there is work, or a tier's descriptor is readable. Waits only kShortWaitMs while a key is PENDING, while
-// an item is refused, or while items are open and some tier has no descriptor.
+// an item is refused, while a load has a time limit, or while items are open and some tier has no descriptor.
 void TierWorker::wait_for_work() {
   int events[kMaxTiers + 1] = {work_event_};
   size_t count = 1;
   const auto any = [this](Item::State state) {
     return std::any_of(items_.get(), items_.get() + kMaxOpenItems, [=](const Item& i) { return i.state == state; });
   };
-  bool short_wait = searching_ || any(Item::State::kRefused);
+  bool short_wait = searching_ || limited_ || any(Item::State::kRefused);
   for (int32_t t = 0; t < num_tiers(); ++t) {
     const int event = tiers_[t].table.descriptor(tiers_[t].table.self);
     if (event >= 0) {

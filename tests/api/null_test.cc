@@ -65,6 +65,8 @@ struct Valid {
   kvc_prefix_load_options prefix_load_options;
   kvc_job job = 0;
   kvc_job_info job_info;
+  kvc_pending_options pending_options;
+  kvc_pending_info pending_info;
   kvc_tier_traffic tier_traffic;
   kvc_transport transport;
   kvc_receive_args receive_args;
@@ -105,6 +107,8 @@ struct Valid {
     kvc_tier_config_init(&tier_config);
     kvc_prefix_load_options_init(&prefix_load_options);
     kvc_job_info_init(&job_info);
+    kvc_pending_options_init(&pending_options);
+    kvc_pending_info_init(&pending_info);
     kvc_tier_traffic_init(&tier_traffic);
     kvc_transport_init(&transport);
     kvc_receive_args_init(&receive_args);

@@ -31,7 +31,9 @@ struct Folder {
 class MemoryTier {
  public:
   std::map<std::string, std::vector<uint8_t>> objects;
-  bool holds = false;       // completions wait for release()
+  bool holds = false;    // completions wait for release()
+  int64_t allowed = -1;  // with `holds`: this many completions come all the same
+  bool newest_first = false;
   int refuse = 0;           // this many submits return RETRY
   int64_t pending = 0;      // this many keys of lookups are PENDING
   int64_t fail_load = -1;   // number of the load that fails; -1 = none
@@ -70,6 +72,10 @@ class MemoryTier {
   void release() {
     std::lock_guard lock(mutex);
     holds = false;
+  }
+  void allow(int64_t completions) {
+    std::lock_guard lock(mutex);
+    allowed = completions;
   }
   void flip(size_t object, size_t byte) {
     std::lock_guard lock(mutex);
@@ -118,9 +124,10 @@ class MemoryTier {
   int64_t poll(kvc_tier_completion *done, int64_t capacity) {
     std::lock_guard lock(mutex);
     int64_t count = 0;
-    while (!holds && count < capacity && !waiting.empty()) {
-      const Waiting w = waiting.front();
-      waiting.pop_front();
+    while ((!holds || allowed > 0) && count < capacity && !waiting.empty()) {
+      --allowed;
+      const Waiting w = newest_first ? waiting.back() : waiting.front();
+      newest_first ? waiting.pop_back() : waiting.pop_front();
       int32_t result = KVC_TIER_OK;
       if (w.op == Op::kRemove) {
         result = objects.erase(name(w.item.key)) == 1 ? KVC_TIER_OK : KVC_TIER_MISS;
@@ -162,6 +169,7 @@ struct TieredSpec {
     int64_t window = 0;
   };
   std::vector<Group> groups{Group{}};
+  std::vector<int32_t> layer_groups;  // the group of each layer; empty = a layer for each group
   int64_t pages = 40;
   int64_t rollback = 0;
   int32_t heads = 1;
@@ -169,13 +177,19 @@ struct TieredSpec {
   DLDataType dtype = {kDLFloat, 32, 1};
   uint32_t flags = 0;  // of kvc_cache_config
   int64_t sequences = 6;
+
+  size_t num_layers() const { return layer_groups.empty() ? groups.size() : layer_groups.size(); }
+  size_t group_of(size_t layer) const {
+    return layer_groups.empty() ? layer : static_cast<size_t>(layer_groups[layer]);
+  }
+  const Group &of_layer(size_t layer) const { return groups[group_of(layer)]; }
 };
 
 // An engine. The values that it stores for a token are a hash of all tokens up to it, the layer and the dim.
 class TieredEngine {
  public:
   explicit TieredEngine(const TieredSpec &s) : spec(s), context(make_context()) {
-    std::vector<kvc_layer_config> layers(s.groups.size());
+    std::vector<kvc_layer_config> layers(s.num_layers());
     std::vector<kvc_group_config> groups(s.groups.size());
     kvc_state_config state;
     kvc_state_config_init(&state);
@@ -183,23 +197,26 @@ class TieredEngine {
     state.shape[0] = kDims;
     bool recurrent = false;
     for (size_t g = 0; g < groups.size(); g++) {
-      kvc_layer_config_init(&layers[g]);
       kvc_group_config_init(&groups[g]);
       groups[g].row = s.groups[g].row;
-      layers[g].group = static_cast<int32_t>(g);
-      if (s.groups[g].row == KVC_ROW_STATE) {
-        layers[g].num_states = 1;
-        layers[g].states = &state;
-        recurrent = true;
-        continue;
-      }
+      recurrent = recurrent || groups[g].row == KVC_ROW_STATE;
+      if (groups[g].row == KVC_ROW_STATE) continue;
       groups[g].num_pages = s.pages;
       if (s.groups[g].window > 0)
         groups[g].visibility = KVC_VISIBLE_WINDOW, groups[g].window_tokens = s.groups[g].window;
-      layers[g].num_q_heads = s.heads;
-      layers[g].num_kv_heads = s.heads;
-      layers[g].head_dim = kDims;
-      layers[g].dtype = s.dtype;
+    }
+    for (size_t l = 0; l < layers.size(); l++) {
+      kvc_layer_config_init(&layers[l]);
+      layers[l].group = static_cast<int32_t>(s.group_of(l));
+      if (s.of_layer(l).row == KVC_ROW_STATE) {
+        layers[l].num_states = 1;
+        layers[l].states = &state;
+        continue;
+      }
+      layers[l].num_q_heads = s.heads;
+      layers[l].num_kv_heads = s.heads;
+      layers[l].head_dim = kDims;
+      layers[l].dtype = s.dtype;
     }
     const std::vector<uint8_t> fingerprint(32, s.model);
     kvc_cache_config config;
@@ -269,8 +286,8 @@ class TieredEngine {
     kvc_forward f = 0;
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(kvc_forward_begin(made, &batch, nullptr, &f, &error), KVC_OK) << error.message;
-    for (size_t l = 0; l < (num_layers == 0 ? spec.groups.size() : num_layers); l++) {
-      if (spec.groups[l].row == KVC_ROW_STATE) {
+    for (size_t l = 0; l < (num_layers == 0 ? spec.num_layers() : num_layers); l++) {
+      if (spec.of_layer(l).row == KVC_ROW_STATE) {
         std::vector<float> states = state_of(tokens, end, l);
         int64_t shape[2] = {1, kDims};
         const DLTensor tensor = {states.data(), test_device(), 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
@@ -366,12 +383,12 @@ class TieredEngine {
   void check(kvc_seq seq, const Tokens &tokens, int64_t length) {
     if (length == 0) return;
     kvc_error error = KVC_ERROR_INIT;
-    for (size_t l = 0; l < spec.groups.size(); l++) {
-      if (spec.groups[l].row == KVC_ROW_STATE) {
+    for (size_t l = 0; l < spec.num_layers(); l++) {
+      if (spec.of_layer(l).row == KVC_ROW_STATE) {
         check_state(seq, tokens, length, l);
         continue;
       }
-      const int64_t window = spec.groups[l].window;
+      const int64_t window = spec.of_layer(l).window;
       kvc_export_args args;
       kvc_export_args_init(&args);
       args.layer = static_cast<int32_t>(l);

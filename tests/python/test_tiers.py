@@ -62,6 +62,50 @@ def test_a_later_process_loads_what_this_one_computed(tmp_path):
         assert cache.tier_traffic().pages_loaded == 7
 
 
+def test_a_sequence_is_attached_to_a_load_that_runs(tmp_path):
+    prompt = list(range(30))
+    with make(tmp_path / "tier") as cache:
+        computed, _ = serve(cache, prompt)
+        store(cache)
+    with make(tmp_path / "tier") as cache:
+        job, _ = cache.load_prefix(prompt, token_ns=math.inf)
+        sequence, tokens = job.attach(wait=True, timeout=60)
+        assert tokens == cache.length(sequence) == 28
+        waiting = cache.pending(sequence)  # until a step or a poll has seen the end of the load
+        assert isinstance(waiting, kvcache.PendingLoad)
+        assert (waiting.tokens, waiting.pages, waiting.failed) == (28, 7, False)
+        assert 0 <= waiting.pages_loaded <= 7 and 0 <= waiting.ready_layers <= 2
+        with pytest.raises(kvcache.Pending, match=f"sequence {sequence} at index 0 is pending"):
+            cache.fork(sequence)
+        with cache.forward([sequence], [2]) as step:
+            for layer, expected in enumerate(computed):
+                x = rows(prompt[28:], 2), rows(prompt[28:], 1), rows(prompt[28:], 1)
+                np.testing.assert_allclose(step.attend(layer, *x)[-1], expected, rtol=1e-4)
+        assert cache.pending(sequence) is None
+        assert job.wait(30) == 28
+        with pytest.raises(kvcache.StaleId, match="LoadJob.attach: job"):
+            job.attach()
+        with pytest.raises(kvcache.OutOfRange, match="LoadJob.attach: timeout -"):
+            job.attach(timeout=-1)
+        cache.check_invariants()
+
+
+def test_a_cancelled_load_leaves_a_shorter_sequence(tmp_path):
+    prompt = list(range(30))
+    with make(tmp_path / "tier") as cache:
+        serve(cache, prompt)
+        store(cache)
+    with make(tmp_path / "tier") as cache:
+        job, _ = cache.load_prefix(prompt, token_ns=math.inf)
+        sequence, _ = job.attach()
+        job.cancel()
+        assert cache.length(sequence) == 28
+        loaded = job.wait(30)
+        assert cache.pending(sequence) is None
+        assert cache.length(sequence) == loaded <= 28
+        cache.fork(sequence)
+
+
 def test_a_job_is_waited_for_by_a_high_descriptor(tmp_path):
     """A program with many connections has descriptors above 1023, which select() does not take."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

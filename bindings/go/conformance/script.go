@@ -21,6 +21,7 @@ type script struct {
 	layers   []kvcache.Layer
 	groups   []kvcache.Group
 
+	job          *kvcache.LoadJob // of the last attach_pending
 	transfers    map[int]*kvcache.Transfer
 	descriptions map[int][]byte
 }

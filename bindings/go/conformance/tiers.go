@@ -61,6 +61,30 @@ var tiers = map[string]func(*script) ([]string, error){
 		return append(resultsOf(hit), result("load_tokens", hit.LoadTokens), integers("tier_tokens", tiers),
 			result("loaded", loaded)), err
 	},
+	"attach_pending": func(s *script) ([]string, error) {
+		job, _, err := s.cache().LoadPrefix(s.query(), kvcache.LoadOptions{TokenNs: math.MaxInt64})
+		if err != nil {
+			return nil, err
+		}
+		s.job = job
+		sequence, tokens, err := job.Attach(kvcache.PendingOptions{Wait: true})
+		if err == nil {
+			s.bind([]kvcache.Seq{sequence})
+		}
+		return []string{result("tokens", tokens)}, err
+	},
+	"wait_job": func(s *script) ([]string, error) {
+		loaded, err := s.job.Wait(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		_, pending, err := s.cache().Pending(s.sequence())
+		after := 0
+		if pending {
+			after = 1
+		}
+		return []string{result("loaded", loaded), result("pending", after)}, err
+	},
 	"suspend": moved((*kvcache.Cache).Suspend),
 	"resume":  moved((*kvcache.Cache).Resume),
 	"tier_traffic": func(s *script) ([]string, error) {

@@ -49,6 +49,7 @@ from ._errors import (
     OutOfMemory,
     OutOfPages,
     OutOfRange,
+    Pending,
     Rank,
     Shape,
     Stale,
@@ -72,7 +73,7 @@ from ._publisher import EventPublisher
 from ._rope import RopeScaling
 from ._stateless import append_slots, flash_attn_with_kvcache
 from ._tables import Plan
-from ._tiers import LoadJob, TierTraffic
+from ._tiers import LoadJob, PendingLoad, TierTraffic
 from ._transfers import Transfer
 
 __version__: str = version()
@@ -134,6 +135,8 @@ __all__ = [
     "OutOfMemory",
     "OutOfPages",
     "OutOfRange",
+    "Pending",
+    "PendingLoad",
     "Plan",
     "PrefixHit",
     "Published",

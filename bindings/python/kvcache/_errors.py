@@ -175,6 +175,10 @@ class Suspended(State):
     """The sequence is suspended: resume() it first."""
 
 
+class Pending(State):
+    """A load still fills pages of the sequence (LoadJob.attach)."""
+
+
 class Uncommitted(State):
     """The sequence has an uncommitted tree: commit() it first."""
 
@@ -217,6 +221,7 @@ _BY_STATUS: dict[int, type[Error]] = {
     100: OutOfPages, 101: OutOfMemory, 102: TooManySequences, 103: TooManyForwards, 104: BatchTooLarge,
     105: BufferTooSmall, 106: TreeTooLarge,
     200: Busy, 201: Order, 202: Cancelled, 203: Evicted, 204: Uncommitted, 205: Stale, 206: Suspended,
+    207: Pending,
     300: DeviceUnavailable,
     400: FileError, 401: Corrupt, 402: Layout,
     900: Internal,

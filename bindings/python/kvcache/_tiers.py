@@ -64,6 +64,21 @@ class TierTraffic:
     """Sequences that are suspended now."""
 
 
+@dataclass(frozen=True)
+class PendingLoad:
+    """What a sequence of LoadJob.attach() still waits for."""
+
+    ready_layers: int
+    """The layers before this one are ready."""
+    tokens: int
+    """Tokens of the sequence whose pages the job loads."""
+    pages: int
+    """Pages of all groups that the job loads."""
+    pages_loaded: int
+    failed: bool
+    """The load cannot complete, so the sequence will become shorter."""
+
+
 class LoadJob:
     """A load, suspend or resume that runs. `tokens` is None until poll() or wait() has seen its end."""
 
@@ -104,6 +119,26 @@ class LoadJob:
                 time.sleep(min(most, 0.001))  # readable because of another job, which its owner has not polled yet
         assert self.tokens is not None
         return self.tokens
+
+    def attach(self, *, wait: bool = False, timeout: float = 0) -> tuple[int, int]:
+        """A new sequence with the prefix that the job loads, before it is loaded. The job must still be polled to its end.
+
+        Its steps can attend to each layer as soon as that is loaded. Until the job has ended, the sequence is pending: it can
+        only be used in steps, and removed.
+
+        Args:
+            wait: calls of a step wait until their layer is ready, instead of raising Pending.
+            timeout: seconds after which the job is cancelled; 0 = no limit.
+
+        Returns:
+            The sequence and its length: whole pages. If a page cannot be loaded, calls of a step raise FileError or Cancelled.
+            After the step was aborted and the job has ended, the sequence has the length of what was loaded.
+
+        Raises:
+            Pending (a tier still searches: poll() the job, and try again), StaleId (the job has ended), Evicted,
+            TooManySequences, OutOfRange.
+        """
+        return self._cache._attach_pending(self._job, wait, math.ceil(timeout * 1e9))
 
     def cancel(self) -> None:
         """Ends the job early. Pages that are being moved are waited for: poll() or wait() for its end."""
@@ -209,6 +244,11 @@ class Tiers(Prefixes):
         job, hit = self._load_prefix(tokens, salt, salt_begin, adapter, media, allow_all, session, priority, time_to_live,
                                      2**63 - 1 if token_ns == math.inf else math.ceil(token_ns))
         return (LoadJob(self, job) if job != 0 else None), PrefixHit(*hit)
+
+    def pending(self, sequence: int) -> PendingLoad | None:
+        """What a sequence of LoadJob.attach() still waits for; None: nothing. Raises StaleId."""
+        info = self._pending(sequence)
+        return None if info is None else PendingLoad(*info)
 
     def suspend(self, sequence: int) -> LoadJob:
         """Starts to move the pages that only this sequence uses to a tier, and frees them at the end of the job.

@@ -261,6 +261,30 @@ void cancel_job(const Cache& self, uint64_t job) {
   call_without_gil([&](kvc_error* error) { return kvc_job_cancel(handle->cache, job, error); });
 }
 
+nb::tuple attach_pending(const Cache& self, uint64_t job, bool wait, int64_t timeout_ns) {
+  auto handle = self.open();
+  kvc_pending_options options;
+  kvc_pending_options_init(&options);
+  options.flags = wait ? KVC_PENDING_WAIT : 0;
+  options.timeout_ns = timeout_ns;
+  kvc_seq sequence = 0;
+  int64_t tokens = 0;
+  call_without_gil([&](kvc_error* error) {
+    return kvc_prefix_attach_pending(handle->cache, job, &options, &sequence, &tokens, error);
+  });
+  return nb::make_tuple(sequence, tokens);
+}
+
+// Returns what a sequence waits for, or None.
+nb::object pending(const Cache& self, uint64_t sequence) {
+  auto handle = self.open();
+  kvc_pending_info info;
+  kvc_pending_info_init(&info);
+  call_without_gil([&](kvc_error* error) { return kvc_seq_pending(handle->cache, sequence, &info, error); });
+  if (info.job == 0) return nb::none();
+  return nb::make_tuple(info.ready_layers, info.tokens, info.pages, info.pages_loaded, info.failed != 0);
+}
+
 int32_t job_descriptor(const Cache& self) {
   auto handle = self.open();
   int32_t descriptor = -1;
@@ -277,9 +301,18 @@ nb::tuple tier_traffic(const Cache& self) {
                         t.pages_loading, t.pages_loaded, t.pages_not_loaded, t.sequences_suspended);
 }
 
+void bind_jobs(nb::class_<Cache>& cls) {
+  cls.def("_poll_job", &poll_job, nb::arg("job"))
+      .def("_cancel_job", &cancel_job, nb::arg("job"))
+      .def("_attach_pending", &attach_pending, nb::arg("job"), nb::arg("wait"), nb::arg("timeout_ns"))
+      .def("_pending", &pending, nb::arg("sequence"))
+      .def("_job_descriptor", &job_descriptor);
+}
+
 }  // namespace
 
 void Cache::bind_prefixes(nb::class_<Cache>& cls) {
+  bind_jobs(cls);
   cls.def("_match_prefix", &match, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("adapter"),
           nb::arg("media"), nb::arg("allow_all"))
       .def("_attach_prefix", &attach, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("adapter"),
@@ -297,9 +330,6 @@ void Cache::bind_prefixes(nb::class_<Cache>& cls) {
       .def("_load_prefix", &load, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("adapter"),
            nb::arg("media"), nb::arg("allow_all"), nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"),
            nb::arg("token_ns"))
-      .def("_poll_job", &poll_job, nb::arg("job"))
-      .def("_cancel_job", &cancel_job, nb::arg("job"))
-      .def("_job_descriptor", &job_descriptor)
       .def("_tier_traffic", &tier_traffic)
       .def("_pin_prefix", &pin, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("adapter"),
            nb::arg("media"))

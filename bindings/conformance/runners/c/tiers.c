@@ -69,6 +69,37 @@ static kvc_status load(void) {
   return status;
 }
 
+static kvc_job pending_job; /* of the last attach_pending */
+
+static kvc_status attach_pending(void) {
+  const kvc_prefix_query query = read_query();
+  kvc_prefix_load_options options;
+  kvc_prefix_load_options_init(&options);
+  options.token_ns = INT64_MAX;
+  kvc_status status = kvc(prefix_load)(cache(), &query, &options, NULL, &pending_job, &error);
+  if (status != KVC_OK) return status;
+  kvc_pending_options how;
+  kvc_pending_options_init(&how);
+  how.flags = KVC_PENDING_WAIT;
+  kvc_seq made = 0;
+  int64_t tokens = 0;
+  status = kvc(prefix_attach_pending)(cache(), pending_job, &how, &made, &tokens, &error);
+  if (status == KVC_OK) bind_sequences("seqs", &made);
+  result_integer("tokens", tokens);
+  return status;
+}
+
+static kvc_status wait_job(void) {
+  int64_t loaded = 0;
+  kvc_status status = wait_for(pending_job, &loaded);
+  kvc_pending_info info;
+  kvc_pending_info_init(&info);
+  if (status == KVC_OK) status = kvc(seq_pending)(cache(), sequence(integer("seq", 0)), &info, &error);
+  result_integer("loaded", loaded);
+  result_integer("pending", info.job != 0);
+  return status;
+}
+
 static kvc_status move(bool resume) {
   kvc_job job = 0;
   int64_t tokens = 0;
@@ -99,5 +130,6 @@ static kvc_status traffic(void) {
   return status;
 }
 
-const operation tier_operations[] = {{"add_tier", add},    {"load_prefix", load}, {"tier_traffic", traffic},
-                                     {"suspend", suspend}, {"resume", resume},    {NULL, NULL}};
+const operation tier_operations[] = {{"add_tier", add},      {"load_prefix", load}, {"tier_traffic", traffic},
+                                     {"suspend", suspend},   {"resume", resume},    {"attach_pending", attach_pending},
+                                     {"wait_job", wait_job}, {NULL, NULL}};

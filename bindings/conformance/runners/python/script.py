@@ -80,6 +80,7 @@ class Script:
         self.groups: list[Any] = []
         self.transfers: dict[int, kvcache.Transfer] = {}
         self.descriptions: dict[int, bytes] = {}
+        self.job: kvcache.LoadJob | None = None
 
     def close(self) -> None:
         for step in self.steps.values():

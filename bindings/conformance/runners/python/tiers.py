@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from prefixes import hit_results, prompt, query
@@ -36,6 +37,21 @@ def load_prefix(s: Script) -> dict[str, str]:
         del tiers[-1]
     return {**hit_results(hit), "load_tokens": str(hit.load_tokens), "tier_tokens": ",".join(map(str, tiers)),
             "loaded": str(loaded)}  # fmt: skip
+
+
+@operation
+def attach_pending(s: Script) -> dict[str, str]:
+    s.job, _ = s.cache.load_prefix(prompt(s), **query(s, allow_all=s.has("allow_all")), token_ns=math.inf)
+    assert s.job is not None
+    sequence, tokens = s.job.attach(wait=True)
+    s.bind([sequence])
+    return {"tokens": str(tokens)}
+
+
+@operation
+def wait_job(s: Script) -> dict[str, str]:
+    assert s.job is not None
+    return {"loaded": str(s.job.wait()), "pending": str(int(s.cache.pending(s.sequence()) is not None))}
 
 
 @operation

@@ -50,7 +50,10 @@ pub use sys::kvc_estimate as Estimate;
 pub use sys::kvc_stats as Stats;
 pub use tables::{Arrays, Part, Tables, TablesOptions};
 pub use tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
-pub use tiers::{DiskTierOptions, HostTierOptions, LoadJob, LoadOptions, TierStore, TierSync, TierTraffic};
+pub use tiers::{
+    DiskTierOptions, HostTierOptions, LoadJob, LoadOptions, PendingLoad, PendingOptions, TierStore, TierSync,
+    TierTraffic,
+};
 pub use transfers::{ReceiveOptions, Transfer, TransferProgress};
 
 /// Version of the loaded library, "0.1.0".

@@ -117,6 +117,7 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("kvc_plan_create.max_tokens", "max_tokens"),
     ("kvc_plan_tables", "Plan::tables"),
     ("kvc_prefix_attach", "Cache::attach_prefix"),
+    ("kvc_prefix_attach_pending", "LoadJob::attach"),
     ("kvc_prefix_drop", "Cache::drop_prefix"),
     ("kvc_prefix_drop_session", "Cache::drop_session"),
     ("kvc_prefix_load", "Cache::load_prefix"),
@@ -144,6 +145,7 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("kvc_seq_max_append", "Cache::max_append"),
     ("kvc_seq_nearest_position", "Cache::nearest_positions"),
     ("kvc_seq_pages", "Cache::pages"),
+    ("kvc_seq_pending", "Cache::pending"),
     ("kvc_seq_remove", "Cache::remove"),
     ("kvc_seq_resume", "Cache::resume"),
     ("kvc_seq_save", "Cache::save"),
@@ -187,5 +189,6 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("salt_bytes", "salt.len()"),
     ("seqused_k", "cache_seqlens"),
     ("timeout_ms", "timeout"),
+    ("timeout_ns", "timeout"),
     ("window_tokens", "window"),
 ];

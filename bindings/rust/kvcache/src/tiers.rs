@@ -102,6 +102,29 @@ pub struct TierTraffic {
     pub sequences_suspended: usize,
 }
 
+/// How calls of a step treat the layers of a sequence of [`LoadJob::attach`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PendingOptions {
+    /// They wait until their layer is ready, instead of returning [`Status::PENDING`](crate::Status::PENDING).
+    pub wait: bool,
+    /// The job is cancelled this long after the call. Zero: no limit.
+    pub timeout: Duration,
+}
+
+/// What a sequence of [`LoadJob::attach`] still waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PendingLoad {
+    /// The layers before this one are ready.
+    pub ready_layers: usize,
+    /// Tokens of the sequence whose pages the job loads.
+    pub tokens: usize,
+    /// Pages of all groups that the job loads.
+    pub pages: usize,
+    pub pages_loaded: usize,
+    /// The load cannot complete, so the sequence will become shorter.
+    pub failed: bool,
+}
+
 /// Tiers keep published pages after they were evicted, and after the process has ended. The cache needs
 /// [`crate::CacheConfig::prefix_index`] and [`crate::CacheConfig::fingerprint`].
 ///
@@ -216,6 +239,20 @@ impl Cache {
         Ok(((id != 0).then_some(job), hit.into()))
     }
 
+    /// What a sequence of [`LoadJob::attach`] still waits for; `None`: nothing.
+    pub fn pending(&self, sequence: Seq) -> Result<Option<PendingLoad>> {
+        let mut info = sys::kvc_pending_info::default();
+        // SAFETY: an id that may be gone: an error.
+        check(|error| unsafe { sys::kvc_seq_pending(self.raw(), sequence.0, &mut info, error) })?;
+        Ok((info.job != 0).then_some(PendingLoad {
+            ready_layers: info.ready_layers as usize,
+            tokens: info.tokens as usize,
+            pages: info.pages as usize,
+            pages_loaded: info.pages_loaded as usize,
+            failed: info.failed != 0,
+        }))
+    }
+
     /// Counts pages that were stored and loaded. An engine that shuts down waits until `pages_waiting` is 0.
     pub fn tier_traffic(&self) -> Result<TierTraffic> {
         let mut traffic = sys::kvc_tier_traffic::default();
@@ -279,6 +316,28 @@ impl LoadJob {
             sleep(pause.min(left));
             pause = (2 * pause).min(Duration::from_millis(1));
         }
+    }
+
+    /// Makes a new sequence with the prefix that the job loads, before it is loaded, and returns it with its length: whole pages.
+    /// Its steps can attend to each layer as soon as that is loaded. Until the job has ended, the sequence is pending: it can only
+    /// be used in steps, and removed. The job must still be polled to its end.
+    ///
+    /// If a page cannot be loaded, calls of a step return [`Status::IO`](crate::Status::IO) or
+    /// [`Status::CANCELLED`](crate::Status::CANCELLED). After the step was aborted and the job has ended, the sequence has the
+    /// length of what was loaded. [`Status::PENDING`](crate::Status::PENDING) of this call: a tier still searches, so poll the job
+    /// and try again.
+    pub fn attach(&self, options: &PendingOptions) -> Result<(Seq, usize)> {
+        let options = sys::kvc_pending_options {
+            flags: if options.wait { sys::KVC_PENDING_WAIT } else { 0 },
+            timeout_ns: i64::try_from(options.timeout.as_nanos()).unwrap_or(i64::MAX),
+            ..Default::default()
+        };
+        let (mut sequence, mut tokens) = (0, 0);
+        // SAFETY: an id of this cache, which may be gone: an error.
+        check(|error| unsafe {
+            sys::kvc_prefix_attach_pending(self.cache.raw(), self.id, &options, &mut sequence, &mut tokens, error)
+        })?;
+        Ok((Seq(sequence), tokens as usize))
     }
 
     /// Ends the job early. Pages that are being read are waited for: poll or wait for its end. Nothing happens after its end.

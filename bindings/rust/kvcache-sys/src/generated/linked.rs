@@ -493,6 +493,22 @@ unsafe extern "C" {
     ) -> kvc_status;
     #[doc = " Ends a job early. The job still has to wait for pages that are being read or written, so poll it until it is done. Pages\n that were loaded by then are kept. A cancelled suspend or resume leaves its sequence as it was.\n Errors: STALE_ID. Threads: any. The call does not wait. Since 0.1."]
     pub fn kvc_job_cancel(cache: *mut kvc_cache, job: kvc_job, error: *mut kvc_error) -> kvc_status;
+    #[doc = " Makes a new sequence that has the prefix that a job of kvc_prefix_load loads, without waiting for the job. \"Pending\" above\n says what works before the job has ended. The length of the sequence is a multiple of the page size. Without\n KVC_PREFIX_ALLOW_ALL in the query of the load, it is less than num_tokens of the query. Several sequences can be attached\n to one job, and they share its pages. From this call on, the job loads all pages of the group that has the first layer,\n then those of the next group, and so on. Layers in several groups are ready earlier than in one, and a job that ends early\n has usually loaded fewer tokens than without this call. The job must still be polled until it is done.\n   job       a job of kvc_prefix_load that kvc_job_poll has not reported as done\n   options   nullable: all zero; borrowed\n   sequence  filled\n   num_tokens  nullable: filled with the length of the sequence\n Errors: STALE_ID (no such job), PENDING (a tier still searches for pages: poll the job, and call again), INVALID_ARGUMENT\n (the job is no load), OUT_OF_RANGE (timeout_ns), EVICTED (a window at this length needs a page that the job does not\n load: attach after the job), TOO_MANY_SEQUENCES, UNSUPPORTED (the cache has no tier, or flags). Threads: any. The call\n does not wait. Since 0.1."]
+    pub fn kvc_prefix_attach_pending(
+        cache: *mut kvc_cache,
+        job: kvc_job,
+        options: *const kvc_pending_options,
+        sequence: *mut kvc_seq,
+        num_tokens: *mut i64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Says what a sequence of kvc_prefix_attach_pending still waits for. Any sequence can be given.\n   info  filled\n Errors: STALE_ID. Threads: any. Since 0.1."]
+    pub fn kvc_seq_pending(
+        cache: *mut kvc_cache,
+        sequence: kvc_seq,
+        info: *mut kvc_pending_info,
+        error: *mut kvc_error,
+    ) -> kvc_status;
     #[doc = " Gives a file descriptor for poll(), epoll and similar functions. It is readable from the end of a job until kvc_job_poll\n has reported this end. The cache owns the descriptor: do not read from it, and do not close it. It is valid until\n kvc_cache_destroy. On Windows it is the handle of an event, for WaitForSingleObject and similar functions.\n   descriptor  filled\n Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
     pub fn kvc_cache_job_descriptor(cache: *mut kvc_cache, descriptor: *mut i32, error: *mut kvc_error) -> kvc_status;
     #[doc = " Counts the traffic of the tiers. Before an engine shuts down, it can call this until pages_waiting is 0, so that all\n queued pages are stored.\n   traffic  filled\n Errors: only those that any call can return. Threads: any. Since 0.1."]

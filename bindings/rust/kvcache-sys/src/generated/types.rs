@@ -360,6 +360,8 @@ pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
 #[doc = " the sequence is suspended. Call kvc_seq_resume first"]
 pub const KVC_ERROR_SUSPENDED: kvc_status_code = 206;
+#[doc = " a prefix is still being loaded (kvc_prefix_attach_pending). In a forward, error->index is\nthe layer, and error->required and error->available are numbers of pages: how many the\nlayer needs, and how many of these it has"]
+pub const KVC_ERROR_PENDING: kvc_status_code = 207;
 #[doc = " no backend, driver or device of that type was found"]
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
 #[doc = " the driver reported an error. The message names the error and the call"]
@@ -2411,6 +2413,63 @@ const _: () = {
     ["Offset of field: kvc_job_info::done"][::core::mem::offset_of!(kvc_job_info, done) - 4usize];
     ["Offset of field: kvc_job_info::tokens"][::core::mem::offset_of!(kvc_job_info, tokens) - 8usize];
 };
+#[doc = " calls in a forward wait until their layer is ready. Without the flag they return PENDING"]
+pub const KVC_PENDING_WAIT: kvc_pending_flag = 1;
+pub type kvc_pending_flag = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_pending_options {
+    pub struct_size: u32,
+    #[doc = " KVC_PENDING_WAIT or 0"]
+    pub flags: u32,
+    #[doc = " 0 = no limit. Else the job is cancelled if it has not ended this many nanoseconds after the call"]
+    pub timeout_ns: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_pending_options"][::core::mem::size_of::<kvc_pending_options>() - 16usize];
+    ["Alignment of kvc_pending_options"][::core::mem::align_of::<kvc_pending_options>() - 8usize];
+    ["Offset of field: kvc_pending_options::struct_size"]
+        [::core::mem::offset_of!(kvc_pending_options, struct_size) - 0usize];
+    ["Offset of field: kvc_pending_options::flags"][::core::mem::offset_of!(kvc_pending_options, flags) - 4usize];
+    ["Offset of field: kvc_pending_options::timeout_ns"]
+        [::core::mem::offset_of!(kvc_pending_options, timeout_ns) - 8usize];
+};
+#[doc = " What a pending sequence waits for."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_pending_info {
+    pub struct_size: u32,
+    #[doc = " the layers [0, ready_layers) are ready; the number of layers if the sequence is not pending"]
+    pub ready_layers: i32,
+    #[doc = " the job that loads the prefix; 0 = the sequence is not pending, and the fields below are 0"]
+    pub job: kvc_job,
+    #[doc = " number of tokens of the sequence whose pages the job loads"]
+    pub tokens: i64,
+    #[doc = " number of pages of all groups that the job loads"]
+    pub pages: i64,
+    #[doc = " how many of these pages have all their layers in the pools"]
+    pub pages_loaded: i64,
+    #[doc = " 1 = the load cannot complete, so the sequence will become shorter"]
+    pub failed: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_pending_info"][::core::mem::size_of::<kvc_pending_info>() - 48usize];
+    ["Alignment of kvc_pending_info"][::core::mem::align_of::<kvc_pending_info>() - 8usize];
+    ["Offset of field: kvc_pending_info::struct_size"][::core::mem::offset_of!(kvc_pending_info, struct_size) - 0usize];
+    ["Offset of field: kvc_pending_info::ready_layers"]
+        [::core::mem::offset_of!(kvc_pending_info, ready_layers) - 4usize];
+    ["Offset of field: kvc_pending_info::job"][::core::mem::offset_of!(kvc_pending_info, job) - 8usize];
+    ["Offset of field: kvc_pending_info::tokens"][::core::mem::offset_of!(kvc_pending_info, tokens) - 16usize];
+    ["Offset of field: kvc_pending_info::pages"][::core::mem::offset_of!(kvc_pending_info, pages) - 24usize];
+    ["Offset of field: kvc_pending_info::pages_loaded"]
+        [::core::mem::offset_of!(kvc_pending_info, pages_loaded) - 32usize];
+    ["Offset of field: kvc_pending_info::failed"][::core::mem::offset_of!(kvc_pending_info, failed) - 40usize];
+    ["Offset of field: kvc_pending_info::reserved"][::core::mem::offset_of!(kvc_pending_info, reserved) - 44usize];
+};
 #[doc = " Traffic between the pools and all tiers since kvc_cache_create. A page counts once for each group."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -3144,10 +3203,28 @@ pub struct kvc_api {
     pub transfer_cancel: ::core::option::Option<
         unsafe extern "C" fn(cache: *mut kvc_cache, transfer: kvc_transfer, error: *mut kvc_error) -> kvc_status,
     >,
+    pub prefix_attach_pending: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            job: kvc_job,
+            options: *const kvc_pending_options,
+            sequence: *mut kvc_seq,
+            num_tokens: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_pending: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            info: *mut kvc_pending_info,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 712usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 728usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -3244,6 +3321,9 @@ const _: () = {
     ["Offset of field: kvc_api::transfer_send"][::core::mem::offset_of!(kvc_api, transfer_send) - 688usize];
     ["Offset of field: kvc_api::transfer_poll"][::core::mem::offset_of!(kvc_api, transfer_poll) - 696usize];
     ["Offset of field: kvc_api::transfer_cancel"][::core::mem::offset_of!(kvc_api, transfer_cancel) - 704usize];
+    ["Offset of field: kvc_api::prefix_attach_pending"]
+        [::core::mem::offset_of!(kvc_api, prefix_attach_pending) - 712usize];
+    ["Offset of field: kvc_api::seq_pending"][::core::mem::offset_of!(kvc_api, seq_pending) - 720usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -3493,6 +3573,20 @@ impl Default for kvc_prefix_load_options {
     }
 }
 impl Default for kvc_job_info {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_pending_options {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_pending_info {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;

@@ -1,6 +1,6 @@
 //! One script: what it has named, and the words of the line that runs.
 use crate::value::Buffer;
-use kvcache::{Cache, Context, Graph, Group, Layer, Plan, Seq, Step, Transfer};
+use kvcache::{Cache, Context, Graph, Group, Layer, LoadJob, Plan, Seq, Step, Transfer};
 use std::collections::HashMap;
 use std::str::FromStr;
 
@@ -38,6 +38,8 @@ pub struct Script {
     pub tensors: HashMap<String, Buffer>,
     pub layers: Vec<(Layer, HashMap<String, String>)>,
     pub groups: Vec<Group>,
+    /// Of the last `attach_pending`.
+    pub job: Option<LoadJob>,
     pub transfers: HashMap<i64, Transfer>,
     pub descriptions: HashMap<i64, Vec<u8>>,
 }

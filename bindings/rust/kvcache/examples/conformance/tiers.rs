@@ -10,6 +10,8 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
     let done = match name {
         "add_tier" => add_tier(s),
         "load_prefix" => load_prefix(s),
+        "attach_pending" => attach_pending(s),
+        "wait_job" => wait_job(s),
         "suspend" => moved(s, Cache::suspend),
         "resume" => moved(s, Cache::resume),
         "tier_traffic" => tier_traffic(s),
@@ -75,6 +77,23 @@ fn load_prefix(s: &Script) -> Done<Results> {
         ("loaded", loaded.to_string()),
     ];
     Ok([results(&hit), more].concat())
+}
+
+fn attach_pending(s: &mut Script) -> Done<Results> {
+    let options = LoadOptions { token_ns: u64::MAX, ..LoadOptions::default() };
+    let (job, _) = s.cache()?.load_prefix(&Prompt::of(s)?.query(s)?, &options)?;
+    let job = job.ok_or(Stop::Failed("there is nothing to load".into()))?;
+    let (sequence, tokens) = job.attach(&PendingOptions { wait: true, ..PendingOptions::default() })?;
+    s.bind(&[sequence])?;
+    s.job = Some(job);
+    Ok(vec![("tokens", tokens.to_string())])
+}
+
+fn wait_job(s: &mut Script) -> Done<Results> {
+    let job = s.job.take().ok_or(Stop::Skip)?;
+    let loaded = job.wait()?;
+    let pending = s.cache()?.pending(s.sequence()?)?.is_some();
+    Ok(vec![("loaded", loaded.to_string()), ("pending", i32::from(pending).to_string())])
 }
 
 fn tier_traffic(s: &Script) -> Done<Results> {

@@ -198,6 +198,33 @@ fn refused_calls() {
 }
 
 #[test]
+fn a_sequence_is_attached_to_a_load_that_runs() {
+    let (folder, prompt) = (Folder::new("pending"), prompt(30));
+    let first = tiered(&folder.0);
+    let mut history = store(&first, &prompt, &PrefixOptions::default());
+    drop(first);
+
+    let cache = tiered(&folder.0);
+    let job = load(&cache, &prompt).unwrap();
+    let options = PendingOptions { wait: true, timeout: Duration::from_secs(60) };
+    let (sequence, tokens) = job.attach(&options).unwrap();
+    assert_eq!((tokens, cache.length(sequence).unwrap()), (28, 28));
+    let waiting = cache.pending(sequence).unwrap().unwrap(); // until a step or a poll has seen the end of the load
+    assert_eq!((waiting.tokens, waiting.pages, waiting.failed), (28, 7, false));
+    assert!(waiting.pages_loaded <= 7);
+    assert_eq!(cache.fork(&[sequence], Stream::NONE).unwrap_err().status(), Status::PENDING);
+    history.truncate(28);
+    run_step(&cache, &mut [(sequence, &mut history, 2)], None, &mut Random(6));
+    assert_eq!(cache.pending(sequence).unwrap(), None);
+    assert_eq!(job.wait().unwrap(), 28);
+    let error = job.attach(&PendingOptions::default()).unwrap_err();
+    assert_eq!(error.status(), Status::STALE_ID);
+    assert!(error.message().starts_with("LoadJob::attach: job"), "{error}");
+    assert_eq!(cache.pending(Seq(12345)).unwrap_err().status(), Status::STALE_ID);
+    cache.check_invariants().unwrap();
+}
+
+#[test]
 fn a_resumed_sequence_goes_on() {
     let cache = without_tier();
     cache.add_host_tier(&HostTierOptions { capacity_bytes: 1 << 20, ..HostTierOptions::default() }).unwrap();

@@ -37,6 +37,7 @@ final class Abi {
   static final int KVC_ERROR_UNCOMMITTED = 204;
   static final int KVC_ERROR_STALE = 205;
   static final int KVC_ERROR_SUSPENDED = 206;
+  static final int KVC_ERROR_PENDING = 207;
   static final int KVC_ERROR_DEVICE_UNAVAILABLE = 300;
   static final int KVC_ERROR_DEVICE_FAILED = 301;
   static final int KVC_ERROR_IO = 400;
@@ -152,6 +153,7 @@ final class Abi {
   static final int KVC_TIER_STORE_REUSED = 1;
   static final int KVC_TIER_STORE_NOTHING = 2;
   static final int KVC_TIER_STORE_EVICTED = 3;
+  static final int KVC_PENDING_WAIT = 1;
 
   static final class Error {
     static final int SIZE = 512;
@@ -733,6 +735,25 @@ final class Abi {
     static final int TOKENS = 8;
   }
 
+  static final class PendingOptions {
+    static final int SIZE = 16;
+    static final int STRUCT_SIZE = 0;
+    static final int FLAGS = 4;
+    static final int TIMEOUT_NS = 8;
+  }
+
+  static final class PendingInfo {
+    static final int SIZE = 48;
+    static final int STRUCT_SIZE = 0;
+    static final int READY_LAYERS = 4;
+    static final int JOB = 8;
+    static final int TOKENS = 16;
+    static final int PAGES = 24;
+    static final int PAGES_LOADED = 32;
+    static final int FAILED = 40;
+    static final int RESERVED = 44;
+  }
+
   static final class TierTraffic {
     static final int SIZE = 72;
     static final int STRUCT_SIZE = 0;
@@ -765,7 +786,7 @@ final class Abi {
   }
 
   static final class Api {
-    static final int SIZE = 712;
+    static final int SIZE = 728;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -856,5 +877,7 @@ final class Abi {
     static final int TRANSFER_SEND = 688;
     static final int TRANSFER_POLL = 696;
     static final int TRANSFER_CANCEL = 704;
+    static final int PREFIX_ATTACH_PENDING = 712;
+    static final int SEQ_PENDING = 720;
   }
 }

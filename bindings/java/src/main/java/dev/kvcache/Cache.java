@@ -518,6 +518,11 @@ public final class Cache implements AutoCloseable {
     return Tiers.load(this, query, options);
   }
 
+  /** What a sequence of {@link LoadJob#attach} still waits for; empty: nothing. */
+  public java.util.Optional<PendingLoad> pending(long sequence) {
+    return Tiers.pending(this, sequence);
+  }
+
   /** Counts pages that were stored and loaded. An engine that shuts down waits until pagesWaiting is 0. */
   public TierTraffic tierTraffic() {
     return Tiers.traffic(this);

@@ -448,6 +448,16 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int prefixAttachPending(long cache, long job, long options, long sequence, long numTokens, long error) {
+    return Jni.kvj_prefix_attach_pending(cache, job, options, sequence, numTokens, error);
+  }
+
+  @Override
+  public int seqPending(long cache, long sequence, long info, long error) {
+    return Jni.kvj_seq_pending(cache, sequence, info, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

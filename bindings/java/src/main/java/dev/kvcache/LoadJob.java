@@ -76,6 +76,34 @@ public final class LoadJob implements AutoCloseable {
     }
   }
 
+  /** A new sequence, and the number of tokens of its prefix: whole pages. */
+  public record Attached(long sequence, long tokens) {}
+
+  /**
+   * Makes a new sequence with the prefix that the job loads, before it is loaded. Its steps can attend to each layer as soon as that
+   * is loaded. Until the job has ended, the sequence is pending: it can only be used in steps, and removed. The job must still be
+   * polled to its end. If a page cannot be loaded, calls of a step report {@link Status#IO} or {@link Status#CANCELLED}. After the
+   * step was aborted and the job has ended, the sequence has the length of what was loaded. {@link Status#PENDING} of this call: a
+   * tier still searches, so poll the job and try again.
+   *
+   * @param wait calls of a step wait until their layer is ready, instead of reporting {@link Status#PENDING}
+   * @param timeout the job is cancelled so long after the call; zero: no limit
+   */
+  public Attached attach(boolean wait, Duration timeout) {
+    Arena arena = cache.enter("LoadJob.attach");
+    try {
+      Mem options = arena.struct(Abi.PendingOptions.SIZE);
+      options.putInt(Abi.PendingOptions.FLAGS, wait ? Abi.KVC_PENDING_WAIT : 0);
+      options.putLong(Abi.PendingOptions.TIMEOUT_NS, Checks.nanos(Checks.given("LoadJob.attach", "timeout", timeout)));
+      long numbers = arena.numbers.address;
+      arena.check(cache.handle.calls.prefixAttachPending(
+          cache.handle.address, id, options.address, numbers, numbers + Long.BYTES, arena.error.address));
+      return new Attached(arena.numbers.getLong(0), arena.numbers.getLong(Long.BYTES));
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
   /** Ends the job early. Pages that are being read are waited for: poll or await its end. It does nothing after the end. */
   public synchronized void cancel() {
     if (tokens.isPresent()) {

@@ -94,6 +94,8 @@ interface NativeCalls {
   int transferSend(long cache, long sequence, long description, long bytes, long transfer, long error);
   int transferPoll(long cache, long transfer, long info, long error);
   int transferCancel(long cache, long transfer, long error);
+  int prefixAttachPending(long cache, long job, long options, long sequence, long numTokens, long error);
+  int seqPending(long cache, long sequence, long info, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);

@@ -1,5 +1,7 @@
 package dev.kvcache;
 
+import java.util.Optional;
+
 /** The calls of a cache on its tiers; {@link Cache} says what each does. */
 final class Tiers {
   private Tiers() {}
@@ -52,6 +54,17 @@ final class Tiers {
       long job = arena.numbers.getLong(0);
       return new Cache.StartedLoad(job == 0 ? null : new LoadJob(cache, job), PrefixHit.of(hit));
     });
+  }
+
+  static Optional<PendingLoad> pending(Cache cache, long sequence) {
+    Arena arena = cache.enter("Cache.pending");
+    try {
+      Mem info = arena.struct(Abi.PendingInfo.SIZE);
+      arena.check(cache.handle.calls.seqPending(cache.handle.address, sequence, info.address, arena.error.address));
+      return info.getLong(Abi.PendingInfo.JOB) == 0 ? Optional.empty() : Optional.of(PendingLoad.of(info));
+    } finally {
+      cache.leave(arena);
+    }
   }
 
   static TierTraffic traffic(Cache cache) {

@@ -97,6 +97,34 @@ class TiersTest {
   }
 
   @Test
+  void aSequenceIsAttachedToALoadThatRuns() throws InterruptedException {
+    Tokens computed = storeInAnotherCache(30);
+    try (Cache cache = tiered()) {
+      LoadJob job = load(cache, 30);
+      LoadJob.Attached attached = job.attach(true, Duration.ofMinutes(1));
+      long sequence = attached.sequence();
+      assertEquals(28, attached.tokens());
+      assertEquals(28, cache.length(sequence));
+      PendingLoad waiting = cache.pending(sequence).orElseThrow(); // until a step or a poll has seen the end of the load
+      assertEquals(28, waiting.tokens());
+      assertEquals(7, waiting.pages());
+      assertTrue(!waiting.failed() && waiting.pagesLoaded() <= 7 && waiting.readyLayers() >= 0);
+      refused(Status.PENDING, () -> cache.fork(sequence));
+      Tokens next = new Tokens(new Random(10), 2);
+      step(cache, sequence, next);
+      expectAttention(concat(first(28, computed.k), floats(next.k)), concat(first(28, computed.v), floats(next.v)),
+          floats(next.q), floats(next.out), floats(next.lse), 1 << 30);
+      assertTrue(cache.pending(sequence).isEmpty());
+      assertEquals(28, job.await());
+      KvcacheException error = refused(Status.STALE_ID, () -> job.attach(false, Duration.ZERO));
+      assertTrue(error.getMessage().startsWith("LoadJob.attach: job"), error.getMessage());
+      refused(Status.OUT_OF_RANGE, () -> job.attach(false, Duration.ofNanos(-1)));
+      refused(Status.STALE_ID, () -> cache.pending(12345));
+      cache.checkInvariants();
+    }
+  }
+
+  @Test
   void aResumedSequenceGoesOn() throws InterruptedException {
     try (Cache cache = withoutTier()) {
       cache.addHostTier(HostTier.of(1 << 20));

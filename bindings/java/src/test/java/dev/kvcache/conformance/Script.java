@@ -5,6 +5,7 @@ import dev.kvcache.Context;
 import dev.kvcache.Graph;
 import dev.kvcache.Group;
 import dev.kvcache.Layer;
+import dev.kvcache.LoadJob;
 import dev.kvcache.Plan;
 import dev.kvcache.Step;
 import dev.kvcache.Tensor;
@@ -33,6 +34,7 @@ final class Script {
   final List<Group> groups = new ArrayList<>();
   final Map<Integer, Transfer> transfers = new HashMap<>();
   final Map<Integer, byte[]> descriptions = new HashMap<>();
+  LoadJob job; // of the last attach_pending
   private final Map<Long, Long> bound = new HashMap<>();
   private Map<String, String> words = new HashMap<>();
   final Map<String, Object> results = new LinkedHashMap<>();

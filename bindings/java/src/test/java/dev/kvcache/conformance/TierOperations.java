@@ -6,6 +6,7 @@ import dev.kvcache.HostTier;
 import dev.kvcache.LoadJob;
 import dev.kvcache.LoadOptions;
 import dev.kvcache.TierTraffic;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -33,6 +34,20 @@ final class TierOperations {
           .minTokens(s.integer("min_tokens", 0)));
     });
     operations.put("load_prefix", TierOperations::load);
+    operations.put("attach_pending", s -> {
+      s.job = s.cache().loadPrefix(PrefixOperations.query(s), LoadOptions.create().tokenNs(Long.MAX_VALUE)).job();
+      LoadJob.Attached attached = s.job.attach(true, Duration.ZERO);
+      s.bind(new long[] {attached.sequence()});
+      s.results.put("tokens", attached.tokens());
+    });
+    operations.put("wait_job", s -> {
+      try {
+        s.results.put("loaded", s.job.await());
+      } catch (InterruptedException e) {
+        throw new IllegalStateException(e);
+      }
+      s.results.put("pending", s.cache().pending(s.sequence()).isPresent() ? 1 : 0);
+    });
     operations.put("suspend", s -> await(s, s.cache().suspend(s.sequence())));
     operations.put("resume", s -> await(s, s.cache().resume(s.sequence())));
     operations.put("tier_traffic", s -> {
