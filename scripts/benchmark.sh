@@ -8,6 +8,7 @@
 #   benchmark.sh keys [ROUNDS]        page keys beside SHA-256 of one large buffer
 #   benchmark.sh store [ROUNDS]       the prefix index: match, a request's calls, eviction and memory, beside their lower bounds
 #   benchmark.sh disk [FOLDER]        the disk tier beside plain direct I/O, in a folder of the disk to measure
+#   benchmark.sh pending [FOLDER]     how soon layers of a prefix are ready while tiers load it, in a folder of the disk to measure
 #   benchmark.sh redis                the Redis tier beside redis-benchmark, on a server on loopback
 #   benchmark.sh loads [ARGS]         loading a prefix from each tier beside computing it, with Gemma 3 270M
 #   benchmark.sh attention [ARGS]     attention beside the limits of this machine; without ARGS also the installed peers
@@ -143,6 +144,12 @@ case ${1:-} in
     folder=${2:-$build/disk-benchmark}
     mkdir -p "$folder"
     "$build/benchmarks/disk" "$folder" "${@:3}"
+    ;;
+  pending)
+    build kvcache pending
+    folder=${2:-$build/pending-benchmark}
+    mkdir -p "$folder"
+    "$build/benchmarks/pending" "$folder" "${@:3}"
     ;;
   redis)
     PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python" -DKVCACHE_REDIS=ON > /dev/null
