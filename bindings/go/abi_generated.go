@@ -349,6 +349,7 @@ type kvcCacheConfig struct {
 	tpSize            int32
 	tpRank            int32
 	reserved          uint32
+	eventsTierPages   int64
 }
 
 func (s *kvcCacheConfig) init() {
@@ -808,7 +809,7 @@ type kvcEvent struct {
 	kind     int32
 	group    int32
 	flags    uint32
-	reserved uint32
+	tier     int32
 	position int64
 	session  uint64
 	key      [32]uint8
@@ -891,6 +892,7 @@ type kvcTierConfig struct {
 	store         int32
 	flags         uint32
 	minTokens     int64
+	medium        *byte
 }
 
 func (s *kvcTierConfig) init() {

@@ -133,12 +133,12 @@ void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
     if (drops) first.push_back(run);
     all = all && drops;
   });
-  const bool was_told = is_told_;
-  is_told_ = was_told && !all;
+  const bool each = tells_each(), was_told = is_told_;
+  is_told_ = was_told && (!all || each);
   for (const int32_t run : first) remove_from(run, 0, pages);
   if (has_states()) drop_tails(runs_.max_blocks(), key, 0, pages);
   is_told_ = was_told;
-  if (all && !first.empty()) tell_cleared();
+  if (all && !first.empty() && !each) tell_cleared();
 }
 
 void PrefixIndex::drop_session(uint64_t session, PrefixPages& pages) {
