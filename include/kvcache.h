@@ -2347,8 +2347,9 @@ KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *que
  * Errors: only those that any call can return. Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
 
-/* Sets the priority and the time to live of the published tokens of a query, in place of earlier values. A page gets the new
- * values if it has one of these tokens. Later pages keep their values.
+/* Sets the priority and the time to live of the published tokens of a query, in place of earlier values. The pages of these
+ * tokens get the new values. If the tokens end within a page, every page that begins with the last of them gets the new
+ * values, whatever follows in the page. Later pages keep their values.
  *   query         borrowed, tokens included
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
