@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, MutexGuard};
 
-const VERSION: u32 = 1; // KVC_TIER_VERSION
+const VERSION: u32 = 2; // KVC_TIER_VERSION
 const MAX_OBJECTS: usize = 1024;
 const OPEN_ITEMS: i64 = 256;
 const OK: i32 = 0; // and the other results of kvcache_tier.h that this tier gives
@@ -113,6 +113,7 @@ pub struct Tier {
     cancel: unsafe extern "C" fn(*mut c_void, u64),
     stats: unsafe extern "C" fn(*mut c_void, *mut Stats),
     close: unsafe extern "C" fn(*mut c_void),
+    removed: Option<unsafe extern "C" fn(*mut c_void, *mut Key, i64) -> i64>,
 }
 
 // ---- The tier, in safe Rust but for the memory of items
@@ -301,6 +302,7 @@ pub unsafe extern "C" fn kvc_tier_open(version: u32, _options: *const c_char, ti
         cancel,
         stats,
         close,
+        removed: None,
     };
     unsafe { tier.write(table) };
     0

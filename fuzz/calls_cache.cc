@@ -141,6 +141,7 @@ void draw_config(World &w, Cache *c) {
     config.flags |= KVC_CACHE_PREFIX_INDEX;
     config.fingerprint = model;
     config.events_capacity = 16;
+    config.events_tier_pages = 5;
   }
   w.in.size_of(config);
   w.in.numbers(config.flags, config.page_size, config.max_sequences, config.max_batch_tokens, config.max_open_forwards,

@@ -753,6 +753,8 @@ typedef struct kvc_cache_config {
                                      caches with another tp_size */
   int32_t tp_rank;                /* rank of this cache, 0..tp_size - 1 */
   uint32_t reserved;              /* 0 */
+  int64_t events_tier_pages;      /* events_capacity above 0: number of pages in tiers of which events tell (section 14),
+                                     below 2^31; 0 = events tell only of the pools. Else 0 */
 } kvc_cache_config;
 
 static inline void kvc_cache_config_init(kvc_cache_config *config) {
@@ -2348,8 +2350,9 @@ KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *que
  * Errors: only those that any call can return. Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
 
-/* Sets the priority and the time to live of the published tokens of a query, in place of earlier values. A page gets the new
- * values if it has one of these tokens. Later pages keep their values.
+/* Sets the priority and the time to live of the published tokens of a query, in place of earlier values. The pages of these
+ * tokens get the new values. If the tokens end within a page, every page that begins with the last of them gets the new
+ * values, whatever follows in the page. Later pages keep their values.
  *   query         borrowed, tokens included
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
@@ -2453,19 +2456,27 @@ KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, 
  *   }
  *
  * start_again drops all pages that the reader has recorded, and takes a snapshot (kvc_events_snapshot). Then it reads events
- * from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index.
+ * from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index, and the pages in
+ * tiers of which events tell.
  *
  *   Pages     Events name whole pages by their keys (section 13). A salt that is not 0 goes into a key as 8 bytes,
  *             little-endian. Only messages name the adapter and the media of a page. Each group has its own events for a
  *             page.
  *             A recurrent group has events only for states at the end of a whole page.
+ *   Tiers     With kvc_cache_config.events_tier_pages, events also tell which pages the tiers of the cache have. A stored
+ *             event of a tier says that the cache has stored the page there, or that kvc_prefix_match or kvc_prefix_load has
+ *             found it there. A removed event says that the tier no longer has the page. Disk and host tiers report every
+ *             page that they lose. Other tiers may lose a page without an event, until a call looks for the page. If there
+ *             is no room for another page, the page that was stored or found least recently is told as removed
+ *             (docs/reference/events.md).
  *   Bytes     Instead of records, a call can write one message in the format of vLLM's consumers: docs/reference/events.md.
  * In a cache whose events_capacity is 0, every call of this section returns UNSUPPORTED. */
 
 enum kvc_event_kind {
   KVC_EVENT_STORED = 1,  /* the page with this key can be found in this group */
   KVC_EVENT_REMOVED = 2, /* the page can no longer be found: it was evicted or dropped */
-  KVC_EVENT_CLEARED = 3  /* no page can be found in any group */
+  KVC_EVENT_CLEARED = 3  /* no page can be found in any group or tier. While events tell of a page in a tier, there is a
+                            removed event for each page of the pools instead */
 };
 
 enum kvc_event_flags {
@@ -2478,9 +2489,9 @@ typedef struct kvc_event {
   int32_t kind;       /* KVC_EVENT_* */
   int32_t group;      /* -1 = all groups */
   uint32_t flags;     /* KVC_EVENT_HAS_PARENT, KVC_EVENT_SALTED */
-  uint32_t reserved;
+  int32_t tier;       /* where the page is: 0 = in the pools; i = in the tier that was added i-th, counted from 1 */
   int64_t position;   /* stored: position of the page's first token in its sequence */
-  uint64_t session;   /* stored: the session that published the page; 0 = none, or several */
+  uint64_t session;   /* stored: the session that published the page; 0 = none, or several, or (in a tier) unknown */
   uint8_t key[32];    /* stored, removed: key of the page */
   uint8_t parent[32]; /* with KVC_EVENT_HAS_PARENT: key of the page before */
 } kvc_event;
@@ -2544,8 +2555,9 @@ static inline void kvc_events_range_init(kvc_events_range *range) {
 KVC_API kvc_status kvc_events_read(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                    kvc_error *error);
 
-/* Returns a KVC_EVENT_STORED for each page of the index, each after the page that it continues. A message in bytes begins
- * with AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call fills `range` with
+/* Returns a KVC_EVENT_STORED for each page of the index, each after the page that it continues. Those of the tiers follow,
+ * tier by tier, also each after the page that it continues, if the tier has that page. A message in bytes begins with
+ * AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call fills `range` with
  * the size of the buffer that it needs.
  *   args   borrowed; its arrays are filled
  *   range  filled
@@ -2768,6 +2780,10 @@ typedef struct kvc_tier_config {
   int32_t store;              /* KVC_TIER_STORE_* */
   uint32_t flags;             /* KVC_TIER_HOST or 0 */
   int64_t min_tokens;         /* >= 0: a publish of fewer tokens is not stored */
+  const char *medium;         /* nullable; borrowed: the name of the tier in messages of events, 1..32 printable ASCII
+                                 characters, which neither the pools ("CPU" or "GPU") nor another tier has. NULL = "STORAGE",
+                                 for a host tier "CPU" if the cache is on a GPU, else "HOST"; with a number if this name is
+                                 taken */
 } kvc_tier_config;
 
 static inline void kvc_tier_config_init(kvc_tier_config *config) {
@@ -2779,9 +2795,9 @@ static inline void kvc_tier_config_init(kvc_tier_config *config) {
 /* Adds a tier to a cache. If several tiers have a page, it is loaded from the tier that was added first.
  *   config  borrowed; its tier is adopted, and kvc_cache_destroy closes the tier
  * The call may wait for I/O, because it lists the directory.
- * Errors: INVALID_ARGUMENT (directory, tier, store, sync or the capacity of a host tier), OUT_OF_RANGE (capacity_bytes,
- * min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of kvcache_tier.h, or
- * flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+ * Errors: INVALID_ARGUMENT (directory, tier, store, sync, medium or the capacity of a host tier), OUT_OF_RANGE
+ * (capacity_bytes, min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of
+ * kvcache_tier.h, or flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_add_tier(kvc_cache *cache, const kvc_tier_config *config, kvc_error *error);
 
 /* Id of a job: a load, suspend or resume in the background. 0 = no job. */

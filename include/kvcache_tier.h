@@ -30,7 +30,7 @@
  *     kvc_tier_init(tier);
  *     tier->name = "mine";  tier->self = my_state;
  *     tier->max_job_items = 256;  tier->max_object_bytes = 1 << 30;
- *     tier->lookup = my_lookup;  tier->load = my_load;  ...       // every function
+ *     tier->lookup = my_lookup;  tier->load = my_load;  ...       // every function but `removed`
  *     return KVC_OK;
  *   }
  *
@@ -64,7 +64,7 @@ extern "C" {
 #endif
 
 /* The version of this table. While the version of libkvcache is 0.x, caller and tier must have the same KVC_TIER_VERSION. */
-#define KVC_TIER_VERSION 1
+#define KVC_TIER_VERSION 2
 
 enum { KVC_TIER_KEY_BYTES = 32 };
 
@@ -162,11 +162,12 @@ static inline void kvc_tier_stats_init(kvc_tier_stats *stats) {
  * ============================================================================================ */
 
 enum kvc_tier_table_flag {
-  KVC_TIER_KEEPS = 1 /* the tier supports KVC_TIER_ITEM_KEEP. If it has no room for such an item, the store completes as
-                        RETRY */
+  KVC_TIER_KEEPS = 1, /* the tier supports KVC_TIER_ITEM_KEEP. If it has no room for such an item, the store completes as
+                         RETRY */
+  KVC_TIER_REMOTE = 2 /* the objects are on another machine, or may be. Messages of events say so */
 };
 
-/* A tier. The struct may be copied, and every copy stands for the same tier. All functions must be set. */
+/* A tier. The struct may be copied, and every copy stands for the same tier. All functions but `removed` must be set. */
 struct kvc_tier { /* kvc_tier: kvcache.h */
   uint32_t struct_size;
   uint32_t version;         /* KVC_TIER_VERSION */
@@ -174,7 +175,7 @@ struct kvc_tier { /* kvc_tier: kvcache.h */
   void *self;               /* the first argument of every function */
   int64_t max_object_bytes; /* size of the largest object that the tier can store; constant */
   int32_t max_job_items;    /* the largest number of items of one job; constant */
-  uint32_t flags;           /* KVC_TIER_KEEPS or 0 */
+  uint32_t flags;           /* KVC_TIER_KEEPS, KVC_TIER_REMOTE */
 
   /* Says for each of n keys whether the tier has its object. The function reads memory only. A tier that must search
    * elsewhere starts the search and returns PENDING.
@@ -218,6 +219,15 @@ struct kvc_tier { /* kvc_tier: kvcache.h */
   /* Cancels items that have not begun, finishes items that have begun, and releases the tier. Completions that were not
    * polled are dropped. The function may wait for I/O. */
   void (*close)(void *self);
+
+  /* Nullable: the tier does not report removals. Takes up to `capacity` keys of objects that the tier has lost since the
+   * previous call, for any reason: an eviction, a remove, damage. The first call returns 0, and from then on the tier
+   * records keys. It records a key at the moment from which lookup no longer returns HIT for the key. The object may have
+   * been stored again since then, so the caller looks up each key.
+   *   keys  out; [capacity]
+   * Returns the number of keys, or -1: there were more keys than the tier can record, and it has dropped them all. The
+   * caller must then look up every key whose object it believes to be stored. */
+  int64_t (*removed)(void *self, kvc_tier_key *keys, int64_t capacity);
 };
 
 static inline void kvc_tier_init(kvc_tier *tier) {

@@ -7,6 +7,7 @@
 #   benchmark.sh select [ARGS]        selection of keys beside a read of them
 #   benchmark.sh keys [ROUNDS]        page keys beside SHA-256 of one large buffer
 #   benchmark.sh store [ROUNDS]       the prefix index: match, a request's calls, eviction and memory, beside their lower bounds
+#   benchmark.sh tier_events [ROUNDS] what events of tiers add to stores and lookups of a host tier
 #   benchmark.sh disk [FOLDER]        the disk tier beside plain direct I/O, in a folder of the disk to measure
 #   benchmark.sh pending [FOLDER]     how soon layers of a prefix are ready while tiers load it, in a folder of the disk to measure
 #   benchmark.sh redis                the Redis tier beside redis-benchmark, on a server on loopback
@@ -138,6 +139,10 @@ case ${1:-} in
   store)
     build kvcache prefixes
     "$build/benchmarks/prefixes" "${@:2}"
+    ;;
+  tier_events)
+    build kvcache tier_events
+    "$build/benchmarks/tier_events" "${@:2}"
     ;;
   disk)
     build disk

@@ -352,6 +352,7 @@ type kvcCacheConfig struct {
 	tpSize            int32
 	tpRank            int32
 	reserved          uint32
+	eventsTierPages   int64
 }
 
 func (s *kvcCacheConfig) init() {
@@ -811,7 +812,7 @@ type kvcEvent struct {
 	kind     int32
 	group    int32
 	flags    uint32
-	reserved uint32
+	tier     int32
 	position int64
 	session  uint64
 	key      [32]uint8
@@ -894,6 +895,7 @@ type kvcTierConfig struct {
 	store         int32
 	flags         uint32
 	minTokens     int64
+	medium        *byte
 }
 
 func (s *kvcTierConfig) init() {

@@ -34,6 +34,7 @@ type Config struct {
 	ZeroOnFree        bool      // pages are cleared before they are given to a sequence, so that none sees bytes of another one
 	Fingerprint       *[32]byte // names the model: weights, quantisation, tokenizer. May be nil, but then there are no events
 	EventsCapacity    int64     // events of the prefix index that the cache keeps for readers; 0 = none
+	EventsTierPages   int64     // pages in tiers of which events tell; 0 = events tell only of the pools
 	// TPSize is the number of ranks of tensor parallelism, each with a cache of its own for its share of the kv heads; 0 = 1.
 	// Ranks store objects of their own in tiers, even with one Fingerprint. A transfer may go to caches of another TPSize.
 	TPSize int
@@ -243,6 +244,7 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	c.capacityTokens, c.capacityPages, c.capacityBytes = config.CapacityTokens, config.CapacityPages, config.CapacityBytes
 	c.prefixPages, c.prefixCheckpoints = config.PrefixPages, config.PrefixCheckpoints
 	c.prefixPolicy, c.eventsCapacity = int32(config.PrefixPolicy), config.EventsCapacity
+	c.eventsTierPages = config.EventsTierPages
 	if config.Fingerprint != nil {
 		c.fingerprint = address(a, config.Fingerprint[:])
 	}

@@ -8,7 +8,7 @@ type EventKind int32
 const (
 	EventStored  EventKind = kvcEventStored  // the page with this key can be found in this group
 	EventRemoved EventKind = kvcEventRemoved // it cannot any more: it was evicted or dropped
-	EventCleared EventKind = kvcEventCleared // no page can be found in any group
+	EventCleared EventKind = kvcEventCleared // no page can be found in any group or tier
 )
 
 // Event is a whole page that became findable or stopped being so, or all of them did.
@@ -16,6 +16,7 @@ type Event struct {
 	Number uint64 // in the epoch, from 0; in a snapshot 0
 	Kind   EventKind
 	Group  int     // -1 = all
+	Tier   int     // where the page is: 0 = in the pools; i = in the tier that was added i-th, counted from 1
 	Key    PageKey // zero if all pages are cleared
 	// Of stored pages:
 	Parent   *PageKey // key of the page before it; nil for the first page of a sequence
@@ -64,7 +65,8 @@ func (c *Cache) ReadEvents(next uint64, most int) (EventRange, error) {
 	return c.events("Cache.ReadEvents", (*library).eventsRead, next, most)
 }
 
-// EventSnapshot gives an EventStored for each page that the index holds, parents first. Read on from its End.
+// EventSnapshot gives an EventStored for each page that the index holds, parents first, and then for those of tiers. Read on
+// from its End.
 func (c *Cache) EventSnapshot() (found EventRange, err error) {
 	err = c.grown("Cache.EventSnapshot", func(pages, _ int) error {
 		found, err = c.events("Cache.EventSnapshot", (*library).eventsSnapshot, 0, pages)
@@ -85,7 +87,7 @@ func (c *Cache) EventMessage(next uint64, format MessageFormat) (EventMessage, e
 	return c.message("Cache.EventMessage", (*library).eventsRead, next, format, size)
 }
 
-// EventSnapshotMessage writes one message that clears all blocks, and then stores each page that the index holds.
+// EventSnapshotMessage writes one message that clears all blocks, and then stores each page of EventSnapshot.
 func (c *Cache) EventSnapshotMessage(format MessageFormat) (message EventMessage, err error) {
 	err = c.grown("Cache.EventSnapshotMessage", func(_, bytes int) error {
 		message, err = c.message("Cache.EventSnapshotMessage", (*library).eventsSnapshot, 0, format, bytes)
@@ -140,7 +142,7 @@ func (c *Cache) events(function string, call eventsCall, next uint64, most int) 
 	found := EventRange{Epoch: r.epoch, Begin: r.begin, End: r.end, Newest: r.newest}
 	for i := range events[:min(r.count, int64(most))] {
 		e := &events[i]
-		event := Event{Number: e.number, Kind: EventKind(e.kind), Group: int(e.group), Key: e.key}
+		event := Event{Number: e.number, Kind: EventKind(e.kind), Group: int(e.group), Tier: int(e.tier), Key: e.key}
 		if event.Kind == EventStored {
 			event.Position, event.Session, event.Salted = e.position, e.session, e.flags&kvcEventSalted != 0
 			event.Tokens = tokens[i*c.pageSize : (i+1)*c.pageSize : (i+1)*c.pageSize]

@@ -78,3 +78,40 @@ func TestAReaderNoticesWhatItMissed(t *testing.T) {
 	_, err = cache.ReadEvents(0, -1)
 	refused(t, err, ErrInvalidArgument, "most -1")
 }
+
+func TestPagesOfTiersAreTold(t *testing.T) {
+	cache := newCache(t, withFingerprint, func(c *Config) { c.EventsCapacity, c.EventsTierPages = 100, 100 })
+	check(t, cache.AddHostTier(HostTierOptions{CapacityBytes: 1 << 20, Medium: "Flash"}))
+	err := cache.AddHostTier(HostTierOptions{CapacityBytes: 1 << 20, Medium: "Flash"})
+	refused(t, err, ErrInvalidArgument, "is taken")
+	err = cache.AddDiskTier(t.TempDir(), DiskTierOptions{Medium: "a\x00b"})
+	refused(t, err, ErrInvalidArgument, "Cache.AddDiskTier: Medium")
+	store(t, cache, tokensFrom(0, 12), PrefixOptions{Session: 3})
+	tiers := func(what string, found EventRange, err error, want ...[2]int64) {
+		t.Helper()
+		check(t, err)
+		var got [][2]int64
+		for _, event := range found.Events {
+			got = append(got, [2]int64{int64(event.Tier), event.Position})
+			if event.Kind == EventStored && event.Session != 3 {
+				t.Errorf("%+v", event)
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v instead of %v", what, got, want)
+		}
+	}
+	all := [][2]int64{{0, 0}, {0, 4}, {0, 8}, {1, 0}, {1, 4}, {1, 8}}
+	found, err := cache.ReadEvents(0, 100)
+	tiers("all", found, err, all...)
+	found, err = cache.EventSnapshot()
+	tiers("snapshot", found, err, all...)
+	if message := must(cache.EventMessage(0, MessageFormat{}))(t); !bytes.Contains(message.Payload, []byte("\xa5Flash")) {
+		t.Error("no medium")
+	}
+	check(t, cache.Clear())
+	found, err = cache.ReadEvents(6, 100)
+	tiers("cleared", found, err, [2]int64{0, 0}, [2]int64{0, 0}, [2]int64{0, 0})
+	found, err = cache.EventSnapshot()
+	tiers("what is left", found, err, all[3:]...)
+}

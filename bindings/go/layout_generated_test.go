@@ -120,6 +120,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"tp_size", unsafe.Offsetof(kvcCacheConfig{}.tpSize), unsafe.Sizeof(kvcCacheConfig{}.tpSize)},
 		{"tp_rank", unsafe.Offsetof(kvcCacheConfig{}.tpRank), unsafe.Sizeof(kvcCacheConfig{}.tpRank)},
 		{"reserved", unsafe.Offsetof(kvcCacheConfig{}.reserved), unsafe.Sizeof(kvcCacheConfig{}.reserved)},
+		{"events_tier_pages", unsafe.Offsetof(kvcCacheConfig{}.eventsTierPages), unsafe.Sizeof(kvcCacheConfig{}.eventsTierPages)},
 	}},
 	{"kvc_estimate", unsafe.Sizeof(kvcEstimate{}), unsafe.Alignof(kvcEstimate{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcEstimate{}.structSize), unsafe.Sizeof(kvcEstimate{}.structSize)},
@@ -439,7 +440,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"kind", unsafe.Offsetof(kvcEvent{}.kind), unsafe.Sizeof(kvcEvent{}.kind)},
 		{"group", unsafe.Offsetof(kvcEvent{}.group), unsafe.Sizeof(kvcEvent{}.group)},
 		{"flags", unsafe.Offsetof(kvcEvent{}.flags), unsafe.Sizeof(kvcEvent{}.flags)},
-		{"reserved", unsafe.Offsetof(kvcEvent{}.reserved), unsafe.Sizeof(kvcEvent{}.reserved)},
+		{"tier", unsafe.Offsetof(kvcEvent{}.tier), unsafe.Sizeof(kvcEvent{}.tier)},
 		{"position", unsafe.Offsetof(kvcEvent{}.position), unsafe.Sizeof(kvcEvent{}.position)},
 		{"session", unsafe.Offsetof(kvcEvent{}.session), unsafe.Sizeof(kvcEvent{}.session)},
 		{"key", unsafe.Offsetof(kvcEvent{}.key), unsafe.Sizeof(kvcEvent{}.key)},
@@ -496,6 +497,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"store", unsafe.Offsetof(kvcTierConfig{}.store), unsafe.Sizeof(kvcTierConfig{}.store)},
 		{"flags", unsafe.Offsetof(kvcTierConfig{}.flags), unsafe.Sizeof(kvcTierConfig{}.flags)},
 		{"min_tokens", unsafe.Offsetof(kvcTierConfig{}.minTokens), unsafe.Sizeof(kvcTierConfig{}.minTokens)},
+		{"medium", unsafe.Offsetof(kvcTierConfig{}.medium), unsafe.Sizeof(kvcTierConfig{}.medium)},
 	}},
 	{"kvc_prefix_load_options", unsafe.Sizeof(kvcPrefixLoadOptions{}), unsafe.Alignof(kvcPrefixLoadOptions{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcPrefixLoadOptions{}.structSize), unsafe.Sizeof(kvcPrefixLoadOptions{}.structSize)},

@@ -109,6 +109,7 @@ var namesOfC = map[string]string{
 	"events_capacity":                     "EventsCapacity",
 	"events_read":                         "EventsRead",
 	"events_snapshot":                     "EventsSnapshot",
+	"events_tier_pages":                   "EventsTierPages",
 	"first_blocks":                        "FirstBlocks",
 	"flash_attn_with_kvcache":             "FlashAttnWithKvcache",
 	"forward":                             "step",

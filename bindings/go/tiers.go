@@ -31,6 +31,9 @@ type DiskTierOptions struct {
 	Sync          TierSync
 	Store         TierStore
 	MinTokens     int64 // a publish of fewer tokens is not stored
+	// Medium is the name of the tier in messages of events, which no other tier has. Empty: "STORAGE"; of a host tier "CPU" if the
+	// cache is on a GPU, else "HOST"; with a number if that is taken.
+	Medium string
 }
 
 // HostTierOptions says how memory of this process keeps pages.
@@ -38,6 +41,9 @@ type HostTierOptions struct {
 	CapacityBytes int64 // the objects used least recently are removed beyond it; at least 4096
 	Store         TierStore
 	MinTokens     int64 // a publish of fewer tokens is not stored
+	// Medium is the name of the tier in messages of events, which no other tier has. Empty: "STORAGE"; of a host tier "CPU" if the
+	// cache is on a GPU, else "HOST"; with a number if that is taken.
+	Medium string
 }
 
 // LoadOptions says what the pages of a load get, as in PrefixOptions, and what computing would cost instead.
@@ -81,8 +87,11 @@ func (c *Cache) AddDiskTier(directory string, options DiskTierOptions) error {
 	config.init()
 	config.directory, config.capacityBytes = address(a, name), options.CapacityBytes
 	config.sync, config.store, config.minTokens = int32(options.Sync), int32(options.Store), options.MinTokens
+	defer config.init() // it no longer points to the names
+	if err := setMedium("Cache.AddDiskTier", a, config, options.Medium); err != nil {
+		return err
+	}
 	status := h.lib.cacheAddTier(a, h.address, config)
-	config.init() // it no longer points to the name
 	return a.check(status)
 }
 
@@ -98,9 +107,24 @@ func (c *Cache) AddHostTier(options HostTierOptions) error {
 	config.init()
 	config.flags, config.capacityBytes = kvcTierHost, options.CapacityBytes
 	config.store, config.minTokens = int32(options.Store), options.MinTokens
+	defer config.init()
+	if err := setMedium("Cache.AddHostTier", a, config, options.Medium); err != nil {
+		return err
+	}
 	status := h.lib.cacheAddTier(a, h.address, config)
-	config.init()
 	return ofFunction("Cache.AddHostTier", a.check(status))
+}
+
+// setMedium gives C the name of a tier in messages of events.
+func setMedium(function string, a *arena, config *kvcTierConfig, medium string) error {
+	if medium == "" {
+		return nil
+	}
+	name, err := pathOf(function, "Medium", medium)
+	if err == nil {
+		config.medium = address(a, name)
+	}
+	return err
 }
 
 // Suspend starts to move the pages that only this sequence uses to a tier. They are free when Poll or Wait has seen the end of

@@ -1,4 +1,7 @@
 // Section 16 of the header: tiers, and the jobs that move pages to and from them.
+#include <algorithm>
+#include <cstring>
+
 #include "api/boundary.h"
 #include "tier/disk_tier.h"
 #include "tier/host_tier.h"
@@ -9,6 +12,15 @@ using namespace kvc::api;
 namespace {
 
 constexpr int64_t kNoLimit = INT64_MAX / 2;  // bytes of a disk tier without a limit
+
+// The name of a tier in messages of events.
+Status check_medium(const char* medium) {
+  constexpr size_t kMost = 32;
+  const size_t size = strnlen(medium, kMost + 1);
+  const bool printable = std::all_of(medium, medium + size, [](char c) { return c >= ' ' && c <= '~'; });
+  if (size > 0 && size <= kMost && printable) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "medium is not 1..%zu printable characters", kMost);
+}
 
 Status check_tier_config(const kvc_tier_config& config) {
   if ((config.flags & ~uint32_t{KVC_TIER_HOST}) != 0) {
@@ -39,7 +51,7 @@ Status check_tier_config(const kvc_tier_config& config) {
   if (config.directory == nullptr && config.sync != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is for a directory", config.sync);
   }
-  return Status();
+  return config.medium == nullptr ? Status() : check_medium(config.medium);
 }
 
 // Checks that a caller's tier has this version, all functions, and a valid max_job_items.
@@ -87,6 +99,7 @@ kvc_status kvc_cache_add_tier(kvc_cache* cache, const kvc_tier_config* config, k
     if (known.flags != 0) tier.room_to_keep = host_tier_room_to_keep;
     tier.stores = static_cast<TierWorker::Stores>(known.store);
     tier.min_tokens = known.min_tokens;
+    if (known.medium != nullptr) tier.medium = known.medium;
     Status added = c.tiers.add(tier);
     if (!added.ok() && known.tier == nullptr) tier.table.close(tier.table.self);
     return added;

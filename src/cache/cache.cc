@@ -55,7 +55,8 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
     const PrefixStore::Config& prefixes = geometry.prefixes;
     out->bookkeeping_bytes += PrefixIndex::bytes_needed(groups, prefixes.page_size, prefixes.max_blocks,
                                                         prefixes.max_checkpoints, prefixes.fingerprint.has_value()) +
-                              EventRing::bytes_needed(geometry.events_capacity, geometry.page_size);
+                              EventRing::bytes_needed(geometry.events_capacity, geometry.page_size) +
+                              TierPages::bytes_needed(geometry.events_tier_pages, geometry.page_size);
   }
   out->scratch_bytes = Forward::scratch_bytes(context, geometry, classes) +
                        RopeTables::bytes_needed(geometry.rope_classes) +

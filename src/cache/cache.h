@@ -33,7 +33,7 @@ class Cache {
   }
 
   CacheCore core;                           // the lock, and what the other parts share
-  CacheEvents events{&core};                // events: changes of the prefix index, for routers
+  CacheEvents events{&core, &tiers};        // events: changes of the prefix index and of tiers, for routers
   CacheSteps steps{&core};                  // forwards and graphs
   CacheTransfers transfers{&core};          // sequences that are sent to, or received from, other caches
   CacheTiers tiers{&core};                  // pages in slower memory

@@ -22,6 +22,7 @@
 #include "cache/sent_marks.h"
 #include "cache/slot_copies.h"
 #include "context/stream_order.h"
+#include "events/tier_pages.h"
 #include "layer/layers.h"
 #include "prefix/prefix_store.h"
 #include "sequence/rope_sets.h"
@@ -65,6 +66,8 @@ struct CacheCore {
   StreamOrder order;
   SequenceStore store KVC_GUARDED_BY(mutex);
   std::unique_ptr<PrefixStore> prefixes KVC_GUARDED_BY(mutex);  // null without an index
+  // The pages in tiers of which events tell. It belongs to CacheEvents; null without events.
+  TierPages* tier_pages KVC_GUARDED_BY(mutex) = nullptr;
   RopeSets rope_sets KVC_GUARDED_BY(mutex);
   SlotCopies copies KVC_GUARDED_BY(mutex);
   SentMarks sent KVC_GUARDED_BY(mutex);

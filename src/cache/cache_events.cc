@@ -45,9 +45,10 @@ Status CacheEvents::prepare() {
   uint64_t epoch = 0;
   KVC_TRY(draw_epoch(&epoch));
   MutexLock lock(core_.mutex);
-  log_ = std::make_unique<EventLog>(core_.geometry.events_capacity, core_.geometry.page_size, epoch,
-                                    core_.prefixes->index());
+  log_ = std::make_unique<EventLog>(core_.geometry.events_capacity, core_.geometry.page_size,
+                                    core_.geometry.events_tier_pages, epoch, core_.prefixes->index());
   core_.prefixes->add_listener(log_.get());
+  core_.tier_pages = &log_->tier_pages();
   return Status();
 }
 
@@ -59,7 +60,10 @@ Status CacheEvents::check_events() const {
 MessageFormat CacheEvents::message_format(const kvc_events_args& args) const {
   MessageFormat format;
   for (const auto& group : core_.geometry.store.groups) format.groups.push_back(MessageFormat::group_of(group.rules));
-  format.medium = core_.context->is_host() ? "CPU" : "GPU";
+  format.media.push_back({core_.context->is_host() ? "CPU" : "GPU", false});
+  for (const TierWorker::Tier& tier : tiers_.all()) {
+    format.media.push_back({tier.medium, (tier.table.flags & KVC_TIER_REMOTE) != 0});
+  }
   format.page_size = core_.geometry.page_size;
   format.timestamp = args.timestamp;
   format.rank = args.data_parallel_rank;
@@ -75,6 +79,7 @@ Status CacheEvents::copy_new_events(uint64_t next, const EventBuffer& out, kvc_e
   for (;;) {
     MutexLock lock(core_.mutex);
     KVC_TRY(check_events());
+    if (range->count == 0) tiers_.take_removals();
     const EventRing& ring = log_->ring();
     if (next > ring.newest()) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE,
@@ -126,6 +131,7 @@ Status CacheEvents::snapshot(const kvc_events_args& args, kvc_events_range* rang
   {
     MutexLock lock(core_.mutex);
     KVC_TRY(check_events());
+    tiers_.take_removals();
     range->epoch = log_->epoch();
     range->begin = range->end = range->newest = log_->ring().newest();
     log_->list_pages(args.events == nullptr, &list);

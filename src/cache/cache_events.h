@@ -1,6 +1,6 @@
-// CacheEvents: the calls that read events (changes of the prefix index), and the calls that take snapshots of the
-// index. They write to structs of the caller, or write messages for routers. The caller has checked everything in the
-// args that can be checked without the cache.
+// CacheEvents: the calls that read events (changes of the prefix index and of the pages in tiers), and the calls that
+// take snapshots of these pages. They write to structs of the caller, or write messages for routers. The caller has
+// checked everything in the args that can be checked without the cache.
 //
 // Ownership: owns the log of events, which listens to the prefix index.
 #pragma once
@@ -9,6 +9,7 @@
 #include <span>
 
 #include "cache/cache_core.h"
+#include "cache/cache_tiers.h"
 #include "events/event_log.h"
 #include "events/event_message.h"
 
@@ -23,7 +24,8 @@ struct EventBuffer {
 
 class CacheEvents {
  public:
-  explicit CacheEvents(CacheCore* core) : core_(*core) {}
+  // The tiers must exist when a call reads events, and may be constructed later.
+  CacheEvents(CacheCore* core, CacheTiers* tiers) : core_(*core), tiers_(*tiers) {}
   // Creates the log if events_capacity is not 0. Must be called once, before any other call.
   Status prepare();
 
@@ -36,6 +38,7 @@ class CacheEvents {
   Status copy_new_events(uint64_t next, const EventBuffer& out, kvc_events_range* range);
 
   CacheCore& core_;
+  CacheTiers& tiers_;
   std::unique_ptr<EventLog> log_ KVC_GUARDED_BY(core_.mutex);  // null if events_capacity is 0
 };
 

@@ -123,7 +123,7 @@ Status CachePrefix::publish(kvc_seq id, const PrefixQuery& query, const kvc_pref
   }
   TierJobs* const jobs = (options.flags & KVC_PREFIX_KEEP_PRIVATE) == 0 ? tiers_.jobs() : nullptr;
   KeyedQuery keyed;
-  if (jobs != nullptr) keyed = jobs->keyed(query);
+  if (jobs != nullptr) keyed = jobs->keyed(query, options.session);
   MutexLock lock(core_.mutex);
   PrefixIndex::Terms terms;
   KVC_TRY(check_terms(options.priority, options.time_to_live, &terms.expires));

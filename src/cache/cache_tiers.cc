@@ -1,6 +1,8 @@
 #include "cache/cache_tiers.h"
 
+#include <algorithm>
 #include <cinttypes>
+#include <cstdio>
 
 namespace kvc {
 
@@ -13,9 +15,32 @@ Status CacheTiers::check_can_have_tiers() const {
   return Status::error(KVC_ERROR_UNSUPPORTED, "a tier needs %s", missing);
 }
 
-Status CacheTiers::add(const TierWorker::Tier& tier) {
+std::span<const TierWorker::Tier> CacheTiers::all() const noexcept {
+  TierJobs* const jobs = jobs_;
+  return jobs == nullptr ? std::span<const TierWorker::Tier>() : jobs->tiers();
+}
+
+bool CacheTiers::has_medium(std::string_view medium) const noexcept {
+  const auto tiers = all();
+  return medium == (core_.context->is_host() ? "CPU" : "GPU") ||
+         std::any_of(tiers.begin(), tiers.end(), [=](const TierWorker::Tier& tier) { return tier.medium == medium; });
+}
+
+std::string CacheTiers::free_medium(bool host) const {
+  const char* const name = !host ? "STORAGE" : core_.context->is_host() ? "HOST" : "CPU";
+  char medium[24];
+  std::snprintf(medium, sizeof(medium), "%s", name);
+  for (int number = 2; has_medium(medium); ++number) std::snprintf(medium, sizeof(medium), "%s%d", name, number);
+  return medium;
+}
+
+Status CacheTiers::add(TierWorker::Tier tier) {
   KVC_TRY(check_can_have_tiers());
   MutexLock lock(core_.mutex);
+  if (has_medium(tier.medium)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "medium \"%s\" is taken", tier.medium.c_str());
+  }
+  if (tier.medium.empty()) tier.medium = free_medium(tier.room_to_keep != nullptr);
   if (!owned_) KVC_TRY(TierJobs::create(&core_, &owned_));
   if (tier.stores == TierWorker::Stores::kEvicted) core_.prefixes->keep_keys(*core_.geometry.fingerprint);
   KVC_TRY(owned_->add(tier));
@@ -26,6 +51,10 @@ Status CacheTiers::add(const TierWorker::Tier& tier) {
 Status CacheTiers::find_jobs(TierJobs** out) const {
   *out = jobs_;
   return *out != nullptr ? Status() : Status::error(KVC_ERROR_UNSUPPORTED, "the cache has no tier");
+}
+
+void CacheTiers::take_removals() {
+  if (TierJobs* const jobs = jobs_; jobs != nullptr) jobs->take_removals();
 }
 
 Status CacheTiers::poll(kvc_job job, kvc_job_info* info) {

@@ -6,6 +6,9 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "cache/cache_core.h"
 #include "cache/tier_jobs.h"
@@ -18,7 +21,8 @@ class CacheTiers {
 
   // Returns UNSUPPORTED if the cache cannot have tiers.
   Status check_can_have_tiers() const;
-  Status add(const TierWorker::Tier& tier);
+  // If the tier has no medium, it gets one that no other tier has.
+  Status add(TierWorker::Tier tier);
   Status suspend(kvc_seq id, kvc_job* job);
   Status resume(kvc_seq id, kvc_job* job);
   Status poll(kvc_job job, kvc_job_info* info);
@@ -33,10 +37,17 @@ class CacheTiers {
   TierJobs* jobs() const noexcept { return jobs_; }
   // Returns UNSUPPORTED if no tier was added.
   Status find_jobs(TierJobs** out) const;
+  // The tiers that were added, in this order.
+  std::span<const TierWorker::Tier> all() const noexcept;
+  // Locked. If events tell of tiers, makes the events of the pages that tiers report as lost.
+  void take_removals();
   // Locked. Fills `traffic`. Without a tier, changes nothing.
   void count(kvc_tier_traffic* traffic) const;
 
  private:
+  bool has_medium(std::string_view medium) const noexcept;
+  std::string free_medium(bool host) const;
+
   CacheCore& core_;
   std::unique_ptr<TierJobs> owned_ KVC_GUARDED_BY(core_.mutex);
   std::atomic<TierJobs*> jobs_ = nullptr;  // owned_.get(), once a tier was added

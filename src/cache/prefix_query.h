@@ -7,6 +7,7 @@
 
 #include "keys/page_key.h"
 #include "prefix/token_runs.h"
+#include "tier/tier_worker.h"
 
 namespace kvc {
 
@@ -22,7 +23,8 @@ struct KeyedQuery {
   uint64_t salt = 0;
   int64_t salt_begin = 0;
   ContextRef context;
-  std::vector<PageKey> keys;  // [whole pages]
+  std::shared_ptr<const PageTerms> terms;  // null if events do not tell of tiers
+  std::vector<PageKey> keys;               // [whole pages]
 
   // Returns the first `count` tokens with the salt and the context, as a key of the prefix index.
   TokenRuns::Key key(int64_t count) const noexcept {

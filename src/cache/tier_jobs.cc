@@ -38,13 +38,22 @@ Status TierJobs::create(CacheCore* core, std::unique_ptr<TierJobs>* out) {
   return Status();
 }
 
-KeyedQuery TierJobs::keyed(const PrefixQuery& query) const {
+Status TierJobs::add(const TierWorker::Tier& tier) {
+  if (watch_.is_on()) TierWatch::begin(tier.table);
+  return worker_.add(tier);
+}
+
+KeyedQuery TierJobs::keyed(const PrefixQuery& query, uint64_t session) const {
   const TokenRuns::Key& key = query.key;
   KeyedQuery keyed;
   keyed.tokens = std::make_shared<const std::vector<int32_t>>(key.tokens.begin(), key.tokens.end());
   keyed.salt = key.salt;
   keyed.salt_begin = key.salt_begin;
   keyed.context = ContextRef(key.context);
+  if (watch_.is_on()) {
+    keyed.terms = std::make_shared<const PageTerms>(
+        PageTerms{keyed.context, session, key.salt != 0 ? key.salt_begin : INT64_MAX});
+  }
   const int64_t page_size = core_.geometry.page_size;
   keyed.keys.resize(key.tokens.size() / static_cast<size_t>(page_size));
   uint8_t salt[8];
@@ -70,6 +79,7 @@ TierPage TierJobs::page_of(const KeyedQuery& query, int32_t group, int64_t block
   if (block > 0) page.parent_key = query.keys[static_cast<size_t>(block - 1)];
   page.key = objects_->key_of(group, page.page_key);
   page.tokens = query.tokens;
+  page.terms = query.terms;
   return page;
 }
 
@@ -126,6 +136,10 @@ void TierJobs::queue_next(int32_t group) {
       index.read_block(name.block, tokens);
       page.tokens_begin = name.index * core_.geometry.page_size;
       page.tokens = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
+      if (watch_.is_on()) {
+        page.terms = std::make_shared<const PageTerms>(
+            PageTerms{ContextRef(name.context), name.session, name.salted ? 0 : INT64_MAX});
+      }
       hand(t, std::move(page));
     }
   }
@@ -213,6 +227,10 @@ TierJobs::GroupPages TierJobs::look_up(const KeyedQuery& query, int32_t group, i
     const size_t begin = pages.found.size();
     pages.found.resize(begin + keys.size());
     worker_.lookup(keys, std::span(pages.found).subspan(begin));
+    for (size_t i = 0; watch_.is_on() && i < keys.size(); ++i) {
+      watch_.looked_up(keys[i], pages.found[begin + i],
+                       [&] { return page_of(query, group, first + static_cast<int64_t>(i)); });
+    }
     first += count;
     missed = std::any_of(pages.found.begin() + static_cast<ptrdiff_t>(begin), pages.found.end(),
                          [](const TierWorker::Found& f) { return f.tier < 0 && !f.pending; });
@@ -301,6 +319,7 @@ int64_t TierJobs::load_ns(const Stored& stored, int64_t end, const std::vector<T
 TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match& match, const Gate& gate) {
   core_.mutex.assert_held();
   const int64_t page_size = core_.geometry.page_size;
+  take_removals();
   Plan plan;
   plan.found = plan.tokens = match_whole_pages(query, match.tokens);
   const int64_t first = plan.found / page_size;
@@ -460,6 +479,18 @@ TierWorker::Owner::Written TierJobs::write_page(const TierPage& page, std::span<
   } catch (const std::bad_alloc&) {
     return Written::kFailed;
   }
+}
+
+void TierJobs::changed(int32_t tier, const TierPage& page, bool has) {
+  if (page.terms == nullptr) return;
+  MutexLock lock(core_.mutex);
+  watch_.changed(tier, page, has);
+  watch_.take_removals();
+}
+
+void TierJobs::take_removals() {
+  core_.mutex.assert_held();
+  if (watch_.is_on()) watch_.take_removals();
 }
 
 void TierJobs::in_child() noexcept { new (&core_.mutex) Mutex; }

@@ -21,6 +21,7 @@
 #include "cache/cache_core.h"
 #include "cache/page_objects.h"
 #include "cache/prefix_query.h"
+#include "cache/tier_watch.h"
 #include "context/device_stream.h"
 #include "tier/tier_worker.h"
 
@@ -42,13 +43,17 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   static Status create(CacheCore* core, std::unique_ptr<TierJobs>* out) KVC_REQUIRES(core->mutex);
   ~TierJobs() override;
 
-  Status add(const TierWorker::Tier& tier) { return worker_.add(tier); }
+  Status add(const TierWorker::Tier& tier);
+  std::span<const TierWorker::Tier> tiers() const noexcept { return worker_.tiers(); }
   int descriptor() const noexcept { return worker_.descriptor(); }
   int32_t num_tiers() const noexcept { return worker_.num_tiers(); }
   TierWorker::Counts counts() { return worker_.counts(); }
 
-  // Copies the tokens of a query, and computes the keys of its whole pages.
-  KeyedQuery keyed(const PrefixQuery& query) const;
+  // Copies the tokens of a query, and computes the keys of its whole pages. session: of a publish; else 0.
+  KeyedQuery keyed(const PrefixQuery& query, uint64_t session = 0) const;
+
+  // Locked. If events tell of tiers, makes the events of the pages that tiers report as lost.
+  void take_removals();
 
   // Locked. Queues pages to be stored in tiers: the pages that the index has for the first `published` tokens of the
   // sequence. The index had the first `known` of these tokens before the publish.
@@ -100,6 +105,7 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   // The worker's thread calls read_page and write_page. A child of fork() calls in_child.
   bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) override;
   Written write_page(const TierPage& page, std::span<const uint8_t> object) override;
+  void changed(int32_t tier, const TierPage& page, bool has) override;
   void in_child() noexcept override;
   // Locked. The index calls this method.
   void released(int32_t group, int32_t page) noexcept override;
@@ -146,7 +152,7 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
     int32_t last_tier(int64_t block, int64_t end) const noexcept;
   };
 
-  explicit TierJobs(CacheCore* core) : core_(*core), worker_(this) {}
+  explicit TierJobs(CacheCore* core) : core_(*core), watch_(core, &worker_), worker_(this) {}
   TierPage page_of(const KeyedQuery& query, int32_t group, int64_t block) const;
   void queue_page(const KeyedQuery& query, int32_t group, int64_t block, int32_t number, bool reused)
       KVC_REQUIRES(core_.mutex);
@@ -162,8 +168,9 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   void remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept;
   int64_t match_whole_pages(const KeyedQuery& query, int64_t tokens) KVC_REQUIRES(core_.mutex);
   static int64_t load_ns(const Stored& stored, int64_t end, const std::vector<TierWorker::Speed>& speeds);
-  Stored look_up_all(const KeyedQuery& query, int64_t first, int64_t* end);
-  GroupPages look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end, bool until_miss);
+  Stored look_up_all(const KeyedQuery& query, int64_t first, int64_t* end) KVC_REQUIRES(core_.mutex);
+  GroupPages look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end, bool until_miss)
+      KVC_REQUIRES(core_.mutex);
   uint8_t& handed(int32_t group, int32_t page) noexcept KVC_REQUIRES(core_.mutex) {
     return handed_[static_cast<size_t>(group)][page];
   }
@@ -172,6 +179,7 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   }
 
   CacheCore& core_;
+  TierWatch watch_;
   DeviceStream stream_;  // used by the worker's thread
   std::unique_ptr<PageObjects> objects_;
   // [groups], [pages]: a bit for each tier for which the page was queued, and for each tier that stores it later

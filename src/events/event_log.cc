@@ -57,6 +57,7 @@ void EventLog::list_pages(bool after_clear, EventList* out) const {
     out->contexts[out->events.size()] = ContextRef(page.context);
     out->events.push_back(event_of(page, KVC_EVENT_STORED, ring_.page_size()));
   });
+  tier_pages_.list_pages(out);
 }
 
 }  // namespace kvc

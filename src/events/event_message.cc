@@ -42,8 +42,9 @@ std::string text_of(std::span<const uint8_t> adapter) {
   return is_utf8(adapter) ? std::string(adapter.begin(), adapter.end()) : hex_of(adapter);
 }
 
-// A run of events of one kind. Stored pages of one group become one event of the message if each page continues the
-// page before it. Removed pages of one group always become one event. Events of other groups may lie between them.
+// A run of events of one kind. Stored pages of one group and medium become one event of the message if each page
+// continues the page before it. Removed pages of one group and medium always become one event. Events of other groups
+// and media may lie between them.
 class Segment {
  public:
   // The events with the indices [begin, end) of the list.
@@ -97,9 +98,11 @@ size_t Segment::put() {
     merged_.clear();
     ++count;
   };
-  for (size_t group = 0; group < format_.groups.size(); ++group) {
+  for (size_t place = 0; place < format_.media.size() * format_.groups.size(); ++place) {
+    const auto tier = static_cast<int32_t>(place / format_.groups.size());
+    const auto group = static_cast<int32_t>(place % format_.groups.size());
     for (size_t i = 0; i < events_.size(); ++i) {
-      if (events_[i].group != static_cast<int32_t>(group)) continue;
+      if (events_[i].group != group || events_[i].tier != tier) continue;
       if (!merged_.empty() && !continues(merged_.back(), i)) flush();
       merged_.push_back(i);
     }
@@ -165,6 +168,7 @@ void Segment::put_extra_keys() {
 void Segment::put_stored() {
   const kvc_event& first = events_[merged_[0]];
   const MessageFormat::Group& group = format_.groups[static_cast<size_t>(first.group)];
+  const MessageFormat::Medium& medium = format_.media[static_cast<size_t>(first.tier)];
   const bool salted = (first.flags & KVC_EVENT_SALTED) != 0, in_session = first.session != 0;
   const bool windowed = group.window_tokens > 0;
   const std::span<const uint8_t> adapter = PrefixContext::adapter_of(contexts_[merged_[0]].get());
@@ -191,7 +195,7 @@ void Segment::put_stored() {
   put_key("lora_id");
   out_.put_nil();
   put_key("medium");
-  out_.put_text(format_.medium);
+  out_.put_text(medium.name);
   put_key("lora_name");
   adapter.empty() ? out_.put_nil() : out_.put_text(text_of(adapter));
   if (put_optional("extra_keys", has_keys)) put_extra_keys();
@@ -203,7 +207,7 @@ void Segment::put_stored() {
     out_.put_unsigned(static_cast<uint64_t>(group.window_tokens));
   }
   put_key("locality");
-  out_.put_text("LOCAL");
+  out_.put_text(medium.remote ? "REMOTE" : "LOCAL");
   if (!in_session) return;
   put_optional("ownership", false);
   put_key("session_id");
@@ -212,16 +216,18 @@ void Segment::put_stored() {
 }
 
 void Segment::put_removed() {
+  const kvc_event& first = events_[merged_[0]];
+  const MessageFormat::Medium& medium = format_.media[static_cast<size_t>(first.tier)];
   format_.arrays ? out_.put_short_list(5) : out_.put_short_map(5);
   put_key("type");
   out_.put_text("BlockRemoved");
   put_hashes();
   put_key("medium");
-  out_.put_text(format_.medium);
+  out_.put_text(medium.name);
   put_key("group_idx");
-  out_.put_integer(events_[merged_[0]].group);
+  out_.put_integer(first.group);
   put_key("locality");
-  out_.put_text("LOCAL");
+  out_.put_text(medium.remote ? "REMOTE" : "LOCAL");
 }
 
 // Returns the end of the segment that begins at `begin`: up to kMostEvents events of one kind, or one

@@ -21,8 +21,13 @@ struct MessageFormat {
   static Group group_of(const GroupRules& rules) noexcept;
 
   std::vector<Group> groups;
-  std::string_view medium;  // where pages are: "CPU" or "GPU"
-  int64_t page_size = 0;    // in tokens
+  // Where pages are. kvc_event::tier is the index of its medium.
+  struct Medium {
+    std::string_view name;
+    bool remote = false;
+  };
+  std::vector<Medium> media;
+  int64_t page_size = 0;  // in tokens
   double timestamp = 0;
   int32_t rank = -1;  // data_parallel_rank; -1 = nil
   bool arrays = false;

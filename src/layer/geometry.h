@@ -69,6 +69,7 @@ struct Geometry {
   bool tables_only = false;            // KVC_STORAGE_NONE
   std::optional<PageKey> fingerprint;  // of the model
   int64_t events_capacity = 0;         // events of the prefix index that are kept; 0 = none are made
+  int64_t events_tier_pages = 0;       // pages in tiers of which events tell
 
   int64_t group_page_bytes(int32_t group) const noexcept;
   int64_t group_token_bytes(int32_t group) const noexcept;

@@ -94,7 +94,7 @@ int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) no
 }
 
 void PrefixIndex::clear(PrefixPages& pages) noexcept {
-  const bool was_told = std::exchange(is_told_, false);
+  const bool each = tells_each(), was_told = std::exchange(is_told_, is_told_ && each);
   while (checkpoint_list_.oldest >= 0) evict_checkpoint(checkpoint_list_.oldest, pages);
   for (int32_t group = 0; group < num_groups(); ++group) {
     for_each_oldest(group, [&](int32_t run) {
@@ -104,7 +104,7 @@ void PrefixIndex::clear(PrefixPages& pages) noexcept {
     });
   }
   is_told_ = was_told;
-  tell_cleared();
+  if (!each) tell_cleared();
 }
 
 bool PrefixIndex::make_block(PrefixPages& pages) noexcept {

@@ -307,6 +307,7 @@ class PrefixIndex {
   void tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key) noexcept;
   void tell_state_removed(int32_t checkpoint) noexcept;
   void tell_cleared() noexcept;
+  bool tells_each() const noexcept;
   PageKey compute_key(int32_t run, int32_t block, int64_t index, int32_t before, std::span<int32_t> tokens) const;
   bool keys_are_valid() const;
 
@@ -342,7 +343,8 @@ class PrefixIndex {
 
   std::unique_ptr<BlockKeys> keys_;  // null without a fingerprint
   std::vector<PrefixListener*> listeners_;
-  // Whether listeners are called for single pages: false without listeners, and while a call removes all pages.
+  // Whether listeners are called for single pages: false without listeners, and while a call removes all pages, unless
+  // tells_each().
   bool is_told_ = false;
 };
 

@@ -33,6 +33,8 @@ class PrefixListener {
   virtual void removed(const NamedPage& page) noexcept = 0;
   // The index has removed all pages.
   virtual void cleared() noexcept = 0;
+  // Whether a call that removes all pages must call `removed` for each of them instead of `cleared`.
+  virtual bool needs_each() const noexcept { return false; }
 };
 
 }  // namespace kvc

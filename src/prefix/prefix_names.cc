@@ -81,6 +81,10 @@ void PrefixIndex::tell_cleared() noexcept {
   for (PrefixListener* listener : listeners_) listener->cleared();
 }
 
+bool PrefixIndex::tells_each() const noexcept {
+  return std::any_of(listeners_.begin(), listeners_.end(), [](const PrefixListener* l) { return l->needs_each(); });
+}
+
 // Computes the key of a whole block from the key of the block before it. tokens: scratch, of page_size tokens.
 PageKey PrefixIndex::compute_key(int32_t run, int32_t block, int64_t index, int32_t before,
                                  std::span<int32_t> tokens) const {

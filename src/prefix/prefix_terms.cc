@@ -46,14 +46,27 @@ void PrefixIndex::merge_path(int32_t run, int64_t end, const Terms& terms) noexc
 
 void PrefixIndex::set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires) {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
-  const int64_t whole = runs_.walk(key, &matched_blocks_, &matched_runs_) / size;
-  int32_t run = matched_runs_.empty() ? TokenRuns::kRoot
-                                      : cut_path(matched_runs_.back(), static_cast<int64_t>(matched_blocks_.size()));
-  for (; run != TokenRuns::kRoot; run = runs_.parent(run)) set_run_terms(run, {terms_[run].session, expires, priority});
-  for (int64_t blocks = 0; has_states() && blocks <= whole; ++blocks) {
-    const int64_t block = blocks == 0 ? runs_.max_blocks() : matched_blocks_[static_cast<size_t>(blocks - 1)];
+  const int64_t known = runs_.walk(key, &matched_blocks_, &matched_runs_), whole = known / size;
+  const auto blocks = static_cast<int64_t>(matched_blocks_.size());
+  const auto set = [&](int32_t run) { set_run_terms(run, {terms_[run].session, expires, priority}); };
+  int32_t run = matched_runs_.empty() ? TokenRuns::kRoot : matched_runs_.back();
+  // If the tokens end within the first block of a run, its siblings may begin with them too.
+  if (known % size > 0 && runs_.begin_block(run) == blocks - 1) {
+    const int32_t parent = runs_.parent(run);
+    std::vector<int32_t> last;
+    runs_.children_with(parent, runs_.salt(run), key.context,
+                        key.tokens.subspan(static_cast<size_t>(whole * size), static_cast<size_t>(known % size)),
+                        &last);
+    for (const int32_t child : last) set(cut_path(child, blocks));
+    run = parent;
+  } else if (run != TokenRuns::kRoot) {
+    run = cut_path(run, blocks);
+  }
+  for (; run != TokenRuns::kRoot; run = runs_.parent(run)) set(run);
+  for (int64_t index = 0; has_states() && index <= whole; ++index) {
+    const int64_t block = index == 0 ? runs_.max_blocks() : matched_blocks_[static_cast<size_t>(index - 1)];
     for (int32_t c = checkpoints_of_[block] - 1; c >= 0; c = checkpoints_[c].next) {
-      if (blocks * size + checkpoints_[c].tail > length || !has_tail(c, key, blocks)) continue;
+      if (index * size + checkpoints_[c].tail > length || !has_tail(c, key, index)) continue;
       checkpoints_[c].terms = {checkpoints_[c].terms.session, expires, priority};
     }
   }
@@ -133,12 +146,12 @@ void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
     if (drops) first.push_back(run);
     all = all && drops;
   });
-  const bool was_told = is_told_;
-  is_told_ = was_told && !all;
+  const bool each = tells_each(), was_told = is_told_;
+  is_told_ = was_told && (!all || each);
   for (const int32_t run : first) remove_from(run, 0, pages);
   if (has_states()) drop_tails(runs_.max_blocks(), key, 0, pages);
   is_told_ = was_told;
-  if (all && !first.empty()) tell_cleared();
+  if (all && !first.empty() && !each) tell_cleared();
 }
 
 void PrefixIndex::drop_session(uint64_t session, PrefixPages& pages) {

@@ -103,6 +103,35 @@ int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, const PrefixContext
   return best;
 }
 
+// The treap is ordered by tokens, so these children follow each other, and a search for them visits few others.
+void TokenRuns::children_with(int32_t parent, uint64_t salt, const PrefixContext* context,
+                              std::span<const int32_t> tokens, std::vector<int32_t>* runs) const {
+  const int64_t begin = (runs_[parent].begin + runs_[parent].blocks) * page_size_;
+  runs->clear();
+  std::vector<int32_t> stack{runs_[parent].child_root};
+  while (!stack.empty()) {
+    const int32_t node = stack.back();
+    stack.pop_back();
+    if (node < 0) continue;
+    const Run& run = runs_[node];
+    std::strong_ordering order = salt <=> run.salt;  // of what is searched, relative to the node
+    if (order == 0) order = compare_adapters(context, run.context);
+    if (order == 0) {
+      const int32_t own = first_tokens(node), equal = common(run.first, own, tokens);
+      const auto same = static_cast<int32_t>(same_media_end(context, run.context, begin, begin + equal) - begin);
+      const auto at = static_cast<size_t>(same);
+      if (same < equal) {
+        order = compare_media(context, run.context, begin + same);
+      } else if (at < tokens.size()) {
+        order = same == own ? std::strong_ordering::greater : tokens[at] <=> token(run.first, same);
+      }
+    }
+    if (order == 0) runs->push_back(node);
+    if (order <= 0) stack.push_back(run.left);
+    if (order >= 0) stack.push_back(run.right);
+  }
+}
+
 int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const {
   blocks->clear();
   runs->clear();

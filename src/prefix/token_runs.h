@@ -69,6 +69,11 @@ class TokenRuns {
   // ids of the blocks on the path; the last block may match only partly. Fills `runs` with the runs of these blocks.
   int64_t walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const;
 
+  // Fills `runs` with the children of `parent` that have this salt and adapter, and whose first blocks begin with
+  // `tokens`, with the media of these tokens. The tokens follow those of `parent`, and there is at least one.
+  void children_with(int32_t parent, uint64_t salt, const PrefixContext* context, std::span<const int32_t> tokens,
+                     std::vector<int32_t>* runs) const;
+
   int32_t parent(int32_t run) const noexcept { return runs_[run].parent; }
   int32_t first_block(int32_t run) const noexcept { return runs_[run].first; }
   int32_t last_block(int32_t run) const noexcept { return runs_[run].last; }

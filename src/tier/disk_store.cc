@@ -302,6 +302,11 @@ void DiskStore::count(TierWork work, const Outcome& outcome) noexcept {
   }
 }
 
+int64_t DiskStore::removed(kvc_tier_key* keys, int64_t capacity) noexcept {
+  MutexLock lock(mutex_);
+  return index_.removed().take(keys, capacity);
+}
+
 void DiskStore::fill(kvc_tier_stats* stats) const noexcept {
   MutexLock lock(mutex_);
   *stats = counts_;

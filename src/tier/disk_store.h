@@ -5,8 +5,8 @@
 //
 // Locks: a stripe is a lock for a subset of the keys. It is held while the name of a file and the entry of its object
 // change together. mutex_ guards the index, and is held only for short times and never during I/O. A stripe is locked
-// before mutex_. Thread safety: any thread. lookup, begin_store, end_store, count and fill do no I/O. The other
-// functions block on I/O.
+// before mutex_. Thread safety: any thread. lookup, begin_store, end_store, count, fill and removed do no I/O. The
+// other functions block on I/O.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -51,6 +51,7 @@ class DiskStore {
   void scan();
   void count(TierWork work, const Outcome& outcome) noexcept;
   void fill(kvc_tier_stats* stats) const noexcept;
+  int64_t removed(kvc_tier_key* keys, int64_t capacity) noexcept;
   void forget_descriptors() noexcept;  // for a child of fork()
 
  private:

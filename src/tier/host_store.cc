@@ -151,6 +151,7 @@ void HostStore::free_blocks(int32_t first) noexcept {
 
 void HostStore::drop(Objects::iterator object) noexcept {
   index_.erase(object->key);
+  removed_.add(object->key);
   retire(object);
 }
 
@@ -182,6 +183,11 @@ void HostStore::copy(const kvc_tier_item& item, int32_t block, bool into_blocks)
       offset += count;
     }
   }
+}
+
+int64_t HostStore::removed(kvc_tier_key* keys, int64_t capacity) noexcept {
+  MutexLock lock(mutex_);
+  return removed_.take(keys, capacity);
 }
 
 void HostStore::count_failure(int32_t os_error) noexcept {

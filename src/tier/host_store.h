@@ -18,6 +18,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "tier/host_tier.h"
+#include "tier/removed_keys.h"
 #include "tier/tier_items.h"
 #include "tier/tier_key.h"
 #include "tier/transfer_meter.h"
@@ -45,6 +46,7 @@ class HostStore {
   void count_failure(int32_t os_error) noexcept;
   void fill(kvc_tier_stats* stats) const noexcept;
   int64_t room_to_keep() const noexcept;  // as host_tier_room_to_keep
+  int64_t removed(kvc_tier_key* keys, int64_t capacity) noexcept;
 
  private:
   struct Object {
@@ -78,6 +80,7 @@ class HostStore {
   Objects kept_ KVC_GUARDED_BY(mutex_);     // objects that must not be evicted
   Objects dropped_ KVC_GUARDED_BY(mutex_);  // removed objects with open loads
   std::unordered_map<kvc_tier_key, Objects::iterator, TierKeyHash, TierKeyEqual> index_ KVC_GUARDED_BY(mutex_);
+  RemovedKeys removed_ KVC_GUARDED_BY(mutex_);
   int32_t free_ KVC_GUARDED_BY(mutex_) = -1;
   int64_t num_free_ KVC_GUARDED_BY(mutex_) = 0;     // blocks of the free chain, and blocks from fresh_ on
   int64_t kept_blocks_ KVC_GUARDED_BY(mutex_) = 0;  // blocks of objects that must not be evicted

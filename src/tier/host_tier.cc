@@ -61,6 +61,9 @@ class HostTier {
   int64_t poll(kvc_tier_completion* done, int64_t capacity) noexcept {
     return is_child() ? 0 : queue_.poll(done, capacity);
   }
+  int64_t removed(kvc_tier_key* keys, int64_t capacity) noexcept {
+    return is_child() ? 0 : store_.removed(keys, capacity);
+  }
   int32_t descriptor() const noexcept { return queue_.descriptor(); }
   void cancel(uint64_t) noexcept {}  // submit has already executed every item
 

@@ -61,6 +61,7 @@ bool ObjectIndex::erase(const kvc_tier_key& key) noexcept {
   if (at == folder.end()) return false;
   stored_bytes_ -= frame_bytes(at->second.payload_bytes);
   order_.erase(Place{at->second.stamp_ns, at->first});
+  removed_.add(at->first);
   folder.erase(at);
   return true;
 }
@@ -80,6 +81,7 @@ void ObjectIndex::end_listing(int folder) noexcept {
     }
     stored_bytes_ -= frame_bytes(at->second.payload_bytes);
     order_.erase(Place{at->second.stamp_ns, at->first});
+    removed_.add(at->first);
     at = entries.erase(at);
   }
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tier/object_frame.h"
+#include "tier/removed_keys.h"
 #include "tier/tier_key.h"
 
 namespace kvc {
@@ -53,6 +54,7 @@ class ObjectIndex {
   void seen(const kvc_tier_key& key) noexcept;
   void end_listing(int folder) noexcept;
 
+  RemovedKeys& removed() noexcept { return removed_; }
   int64_t objects() const noexcept { return static_cast<int64_t>(order_.size()); }
   int64_t stored_bytes() const noexcept { return stored_bytes_; }
   int64_t latest_stamp_ns() const noexcept { return latest_stamp_ns_; }
@@ -72,6 +74,7 @@ class ObjectIndex {
 
   std::array<Folder, kFolders> folders_;
   std::set<Place> order_;  // one for each entry
+  RemovedKeys removed_;    // keys of erased entries
   int64_t stored_bytes_ = 0;
   int64_t latest_stamp_ns_ = 0;
   uint64_t listing_ = 0;

@@ -7,6 +7,7 @@
 //   - void cancel(uint64_t job)
 //   - void stats(kvc_tier_stats*)
 //   - static void close(Tier*)
+// It may have int64_t removed(kvc_tier_key*, int64_t capacity).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -61,6 +62,11 @@ void fill_tier_table(Tier* of, kvc_tier* table) {
     std::memcpy(stats, &all, std::min<size_t>(stats->struct_size, sizeof all));
   };
   table->close = [](void* self) { Tier::close(static_cast<Tier*>(self)); };
+  if constexpr (requires { of->removed(nullptr, 0); }) {
+    table->removed = [](void* self, kvc_tier_key* keys, int64_t capacity) {
+      return static_cast<Tier*>(self)->removed(keys, capacity);
+    };
+  }
 }
 
 }  // namespace kvc

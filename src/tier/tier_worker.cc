@@ -68,7 +68,14 @@ void TierWorker::lookup(std::span<const kvc_tier_key> keys, std::span<Found> fou
     table.lookup(table.self, static_cast<int64_t>(keys.size()), keys.data(), answers.data());
     for (size_t i = 0; i < keys.size(); ++i) {
       const int32_t answer = answers[i].result;
-      if (found[i].tier < 0 && answer == KVC_TIER_HIT) found[i] = {t, false, answers[i].bytes};
+      const auto bit = static_cast<uint8_t>(1 << t);
+      if (answer == KVC_TIER_HIT) found[i].hits |= bit;
+      if (answer == KVC_TIER_MISS) found[i].misses |= bit;
+      if (found[i].tier < 0 && answer == KVC_TIER_HIT) {
+        found[i].tier = t;
+        found[i].pending = false;
+        found[i].bytes = answers[i].bytes;
+      }
       if (found[i].tier < 0 && answer != KVC_TIER_MISS) found[i].pending = true;
     }
   }

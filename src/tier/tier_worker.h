@@ -29,6 +29,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -41,6 +42,8 @@
 #include "tier/tier_items.h"
 
 namespace kvc {
+
+struct PageTerms;  // The owner's; src/tier does not need its definition.
 
 // The page that a group has for one block of tokens, or for the states after the block, with the keys that name the
 // page in tiers.
@@ -57,6 +60,7 @@ struct TierPage {
   // Of a suspended sequence: the place of the page, and the tokens that each layer holds (PageCopy::clear_others).
   int64_t position = 0;
   std::shared_ptr<const std::vector<int64_t>> held;
+  std::shared_ptr<const PageTerms> terms;  // for the owner's calls of `changed`; null: it ignores them
 };
 
 class TierWorker {
@@ -72,6 +76,9 @@ class TierWorker {
     // Checks that an object belongs to this page, and writes its contents to the page. Returns kOtherObject if the
     // object is damaged or is that of another page, and kFailed if the device failed or if there is no memory.
     virtual Written write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
+    // Called after a tier has stored a page or was found to have it (has = true), and after a load has missed it or its
+    // object was removed (has = false). page.terms may be null.
+    virtual void changed(int32_t tier, const TierPage& page, bool has) = 0;
     // Called in a child of fork(), before fork() returns. The function must reset the owner's lock to unlocked, because
     // the worker's thread may have held it during the fork, and does not exist in the child.
     virtual void in_child() noexcept = 0;
@@ -85,12 +92,14 @@ class TierWorker {
     int64_t min_tokens = 0;  // pages of a shorter publish are not stored
     // Null, or the function host_tier_room_to_keep: the tier is a host tier.
     int64_t (*room_to_keep)(void* self) = nullptr;
+    std::string medium;  // name of the tier in messages of events
   };
   // The tier in which a page was found.
   struct Found {
     int32_t tier = -1;     // -1 = in no tier
     bool pending = false;  // no tier has it so far, and a tier answered PENDING
     int64_t bytes = 0;
+    uint8_t hits = 0, misses = 0;  // a bit for each tier that answered HIT or MISS to a lookup
   };
   struct LoadPage {
     TierPage page;
@@ -123,6 +132,8 @@ class TierWorker {
   Status add(const Tier& tier);
   int32_t num_tiers() const noexcept { return num_tiers_.load(std::memory_order_acquire); }
   const Tier& tier(int32_t index) const noexcept { return tiers_[index]; }
+  std::span<const Tier> tiers() const noexcept { return {tiers_, static_cast<size_t>(num_tiers())}; }
+  bool in_child() const noexcept { return in_child_; }
 
   // Finds, for each key, the first tier that has it.
   void lookup(std::span<const kvc_tier_key> keys, std::span<Found> found);

@@ -237,6 +237,7 @@ bool TierWorker::start_store(Item& item) {
     reading_valid_ = true;
   }
   const bool wanted = known.result == KVC_TIER_MISS;
+  if (!wanted) owner_.changed(item.tier, item.page, true);
   const bool read = wanted && owner_.read_page(item.page, reading_valid_, &item.object);
   {
     MutexLock lock(mutex_);
@@ -260,10 +261,14 @@ void TierWorker::finish(Item& item, int32_t result) {
       submit(item);
       return;
     }
-    if (item.work == TierWork::kLoad) ok = ok && write(item);
+    if (item.work == TierWork::kLoad) {
+      if (result == KVC_TIER_MISS) owner_.changed(item.tier, item.page, false);
+      ok = ok && write(item);
+    }
     end_page(item, ok);
     return;
   }
+  if (ok) owner_.changed(item.tier, item.page, true);
   MutexLock lock(mutex_);
   --work_->counts.queued;
   ++(ok ? work_->counts.stored_pages : work_->counts.failed_stores);
@@ -276,7 +281,7 @@ bool TierWorker::write(const Item& item) {
   if (written == Owner::Written::kOtherObject && item.page.tokens != nullptr &&
       tiers_[item.tier].stores != Stores::kNothing) {
     try {
-      remove({{item.page, {item.tier, false, 0}}});
+      remove({{item.page, {.tier = item.tier}}});
     } catch (const std::bad_alloc&) {  // a later load removes it
     }
   }
@@ -284,6 +289,7 @@ bool TierWorker::write(const Item& item) {
 }
 
 void TierWorker::end_page(const Item& item, bool ok) {
+  if (ok && item.work == TierWork::kRemove) owner_.changed(item.tier, item.page, false);
   MutexLock lock(mutex_);
   const auto found = work_->loads.find(item.load);
   Load& load = found->second;
@@ -301,7 +307,9 @@ void TierWorker::end_page(const Item& item, bool ok) {
   } else {
     --counts.queued;
     ++(ok ? counts.stored_pages : counts.failed_stores);
-    if (ok) load.pages[item.index].found = {item.tier, false, static_cast<int64_t>(item.object.size())};
+    if (ok) {
+      load.pages[item.index].found = {.tier = item.tier, .bytes = static_cast<int64_t>(item.object.size())};
+    }
   }
   if (!ok) {
     load.first_failed = std::min(load.first_failed, item.page.block);

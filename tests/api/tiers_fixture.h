@@ -41,6 +41,9 @@ class MemoryTier {
   int64_t loads = 0, stores = 0;
   int closed = 0;
   int64_t bytes_per_second = 0;  // what stats reports
+  bool reports = false;          // the tier reports what it loses
+  bool forgets = false;          // the next report says that there were too many
+  uint32_t flags = 0;            // of the table
   std::mutex mutex;
 
   kvc_tier table() {
@@ -50,6 +53,10 @@ class MemoryTier {
     t.self = this;
     t.max_object_bytes = int64_t{1} << 30;
     t.max_job_items = 16;
+    t.flags = flags;
+    if (reports) {
+      t.removed = [](void *self, kvc_tier_key *keys, int64_t capacity) { return of(self).take_lost(keys, capacity); };
+    }
     t.lookup = [](void *self, int64_t n, const kvc_tier_key *keys, kvc_tier_found *found) {
       of(self).lookup(n, keys, found);
     };
@@ -82,6 +89,15 @@ class MemoryTier {
     auto it = objects.begin();
     std::advance(it, object % objects.size());
     it->second[byte % it->second.size()] ^= 0x10;
+  }
+
+  // Loses one of its objects.
+  void lose(size_t object) {
+    std::lock_guard lock(mutex);
+    auto it = objects.begin();
+    std::advance(it, object % objects.size());
+    lost.push_back(it->first);
+    objects.erase(it);
   }
 
   int64_t num_objects() {
@@ -121,6 +137,18 @@ class MemoryTier {
     for (int64_t i = 0; i < n; i++) waiting.push_back({job, i, items[i], op});
     return KVC_TIER_OK;
   }
+  int64_t take_lost(kvc_tier_key *keys, int64_t capacity) {
+    std::lock_guard lock(mutex);
+    if (std::exchange(forgets, false)) {
+      lost.clear();
+      return -1;
+    }
+    int64_t count = 0;
+    for (; count < capacity && !lost.empty(); lost.pop_back()) {
+      std::copy_n(lost.back().begin(), 32, keys[count++].bytes);
+    }
+    return count;
+  }
   int64_t poll(kvc_tier_completion *done, int64_t capacity) {
     std::lock_guard lock(mutex);
     int64_t count = 0;
@@ -131,6 +159,7 @@ class MemoryTier {
       int32_t result = KVC_TIER_OK;
       if (w.op == Op::kRemove) {
         result = objects.erase(name(w.item.key)) == 1 ? KVC_TIER_OK : KVC_TIER_MISS;
+        if (result == KVC_TIER_OK) lost.push_back(name(w.item.key));
       } else if (w.op == Op::kStore && stores++ == fail_store) {
         result = KVC_TIER_FAILED;
       } else if (w.op == Op::kStore) {
@@ -160,6 +189,7 @@ class MemoryTier {
     Op op;
   };
   std::deque<Waiting> waiting;
+  std::vector<std::string> lost;
 };
 
 // Which groups a cache has. Pages have 4 tokens.
@@ -177,6 +207,7 @@ struct TieredSpec {
   DLDataType dtype = {kDLFloat, 32, 1};
   uint32_t flags = 0;  // of kvc_cache_config
   int64_t sequences = 6;
+  int64_t events = 0, tier_pages = 0;  // events_capacity and events_tier_pages
 
   size_t num_layers() const { return layer_groups.empty() ? groups.size() : layer_groups.size(); }
   size_t group_of(size_t layer) const {
@@ -228,6 +259,7 @@ class TieredEngine {
     config.rollback_tokens = s.rollback;
     if (recurrent) config.prefix_checkpoints = 16, config.max_checkpoints = 3;
     config.fingerprint = fingerprint.data();
+    config.events_capacity = s.events, config.events_tier_pages = s.tier_pages;
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_cache_create(context.get(), &config, &made, &error), KVC_OK) << error.message;
   }
@@ -248,9 +280,10 @@ class TieredEngine {
     config.min_tokens = min_tokens;
     return kvc_cache_add_tier(made, &config, nullptr);
   }
-  kvc_status add_host(int64_t bytes) {
+  kvc_status add_host(int64_t bytes, const char *medium = nullptr) {
     kvc_tier_config config;
     kvc_tier_config_init(&config);
+    config.medium = medium;
     config.flags = KVC_TIER_HOST;
     config.capacity_bytes = bytes;
     return kvc_cache_add_tier(made, &config, nullptr);

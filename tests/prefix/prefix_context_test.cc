@@ -57,6 +57,12 @@ TEST(TokenRunsContext, ChildrenWithEqualTokensAndOtherMedia) {
     for (const auto& [other, of_other] : all) longest = std::max(longest, same(tokens, setting, other, of_other));
     std::vector<int32_t> blocks, runs;
     ASSERT_EQ(tree.walk({tokens, 0, 0, context.get()}, &blocks, &runs), longest) << i;
+    const auto length = static_cast<int32_t>(1 + random() % 4);
+    const auto begins = std::count_if(all.begin(), all.end(), [&, &own = tokens, &of_own = setting](const auto& other) {
+      return same(own, of_own, other.first, other.second) >= length;
+    });
+    tree.children_with(TokenRuns::kRoot, 0, context.get(), std::span(tokens).first(static_cast<size_t>(length)), &runs);
+    ASSERT_EQ(static_cast<int64_t>(runs.size()), begins) << i;
     if (longest == 4) continue;
     tree.add_run(TokenRuns::kRoot, 0, tokens, context.get());
     all.emplace_back(tokens, setting);

@@ -151,6 +151,22 @@ TEST(TokenRuns, ManyChildrenAgainstAPlainList) {
       longest = std::max(longest, std::mismatch(query.begin(), query.end(), other.begin()).first - query.begin());
     }
     ASSERT_EQ(walk(tree, query), longest) << "query " << i;
+    query.resize(1 + random() % 4);
+    std::vector<int32_t> found;
+    tree.children_with(0, 0, nullptr, query, &found);
+    std::vector<Tokens> begins, wanted;
+    for (const int32_t run : found) {
+      begins.emplace_back();
+      for (int64_t t = 0; t < 4; ++t) begins.back().push_back(tree.token(tree.first_block(run), t));
+    }
+    for (const Tokens& other : all) {
+      if (std::equal(query.begin(), query.end(), other.begin())) wanted.push_back(other);
+    }
+    std::sort(begins.begin(), begins.end());
+    std::sort(wanted.begin(), wanted.end());
+    ASSERT_EQ(begins, wanted) << "query " << i;
+    tree.children_with(0, 3, nullptr, query, &found);  // of another salt
+    ASSERT_TRUE(found.empty());
   }
   EXPECT_TRUE(tree.is_valid());
 }

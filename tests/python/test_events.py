@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import kvcache
 import msgspec
+import numpy as np
 import pytest
 import zmq
 
@@ -182,6 +183,78 @@ def test_small_messages_have_all_events_in_order(cache):
     assert whole.pages == parts.pages == held(cache)
     with pytest.raises(kvcache.BufferTooSmall):
         cache.events.read_message(0, timestamp=0, most_bytes=100)
+
+
+def store(cache, tokens, session=0):
+    """Computes and publishes tokens, and waits until the tiers have them."""
+    sequence = cache.add()
+    with cache.forward([sequence], [len(tokens)]) as step:
+        step.attend(0, *[np.ones((len(tokens), 1, 8), np.float32)] * 3)
+    cache.publish_prefix(sequence, tokens, session=session)
+    cache.remove(sequence)
+    while cache.tier_traffic().pages_waiting > 0:
+        time.sleep(0.001)
+
+
+def tiered(tmp_path, tier_pages=100):
+    layers = [kvcache.Layer(q_heads=1, kv_heads=1, head_dim=8)]
+    cache = kvcache.Cache(layers, page_size=PAGE, capacity_tokens=256, prefix_index=True, fingerprint=MODEL,
+                          events_capacity=1000, events_tier_pages=tier_pages)  # fmt: skip
+    cache.add_host_tier(2 * 4096)
+    cache.add_disk_tier(tmp_path / "tier", medium="DISK")
+    return cache
+
+
+class Places(Index):
+    """The same with tiers: a page is in a medium."""
+
+    def apply(self, payload):
+        for event in decode(payload).events:
+            if isinstance(event, AllBlocksCleared):
+                self.pages.clear()
+            elif isinstance(event, BlockRemoved):
+                for key in event.block_hashes:
+                    del self.pages[event.medium, key]
+            else:
+                for i, key in enumerate(event.block_hashes):
+                    assert (event.medium, key) not in self.pages
+                    self.pages[event.medium, key] = event.token_ids[i * PAGE : (i + 1) * PAGE]
+
+
+def test_pages_of_tiers_are_told(tmp_path):
+    tokens, keys = list(range(12)), kvcache.page_keys(list(range(12)), PAGE, MODEL)
+    with tiered(tmp_path) as cache:
+        store(cache, tokens, session=3)
+        events = cache.events.read(0).events
+        # The host tier has room for two pages: the first one has left it.
+        kept = [(e.kind, e.tier, e.key) for e in events if e.tier == 1]
+        assert kept[:2] == [("stored", 1, keys[0]), ("stored", 1, keys[1])]
+        assert sorted(kept[2:]) == [("removed", 1, keys[0]), ("stored", 1, keys[2])]
+        disk = [event for event in events if event.tier == 2]
+        assert [(e.key, e.parent, e.position, e.session) for e in disk] == [(keys[0], None, 0, 3), (keys[1], keys[0], 4, 3),
+                                                                            (keys[2], keys[1], 8, 3)]  # fmt: skip
+        places = Places()
+        message = cache.events.read_message(0, timestamp=1.0)
+        places.apply(message.payload)
+        assert {medium for medium, _ in places.pages} == {"CPU", "HOST", "DISK"}
+        cache.clear()
+        later = cache.events.read_message(message.end, timestamp=1.0)
+        assert not any(isinstance(event, AllBlocksCleared) for event in decode(later.payload).events)
+        places.apply(later.payload)
+        assert set(places.pages) == {("HOST", keys[1]), ("HOST", keys[2]), *(("DISK", key) for key in keys)}
+        whole = Places()
+        whole.apply(cache.events.snapshot_message(timestamp=0).payload)
+        assert whole.pages == places.pages
+    with tiered(tmp_path) as cache:  # an earlier process has filled the folder
+        assert cache.events.snapshot().events == []
+        cache.match_prefix(tokens)
+        assert [(e.tier, e.key, e.tokens) for e in cache.events.snapshot().events] == [
+            (2, keys[i], tokens[4 * i : 4 * i + 4]) for i in range(3)]  # fmt: skip
+    with tiered(tmp_path, tier_pages=0) as cache:
+        cache.match_prefix(tokens)
+        assert cache.events.read(0).events == []
+        with pytest.raises(kvcache.InvalidArgument, match='medium "DISK" is taken'):
+            cache.add_disk_tier(tmp_path / "other", medium="DISK")
 
 
 def test_a_cache_without_events_says_so():

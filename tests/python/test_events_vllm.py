@@ -66,6 +66,25 @@ def test_vllm_reads_maps():
         assert all(isinstance(event, VLLM["BlockStored"]) for event in snapshot.events[1:])
 
 
+def test_vllm_reads_pages_of_tiers(tmp_path):
+    tokens = list(range(8))
+    layers = [kvcache.Layer(q_heads=1, kv_heads=1, head_dim=8)]
+    with kvcache.Cache(layers, page_size=PAGE, capacity_tokens=64, prefix_index=True, fingerprint=MODEL,
+                       events_capacity=100, events_tier_pages=100) as cache:  # fmt: skip
+        cache.add_disk_tier(tmp_path / "tier")
+        test_events.store(cache, tokens)
+        keys = kvcache.page_keys(tokens, PAGE, MODEL)
+        for arrays in (False, True):
+            payload = cache.events.read_message(0, timestamp=1.0, arrays=arrays).payload
+            if arrays:  # older consumers
+                events = msgspec.msgpack.decode(payload)[1]
+                assert [(event[1], event[6]) for event in events] == [(keys, "CPU"), (keys, "STORAGE")]
+                continue
+            pool, disk = msgspec.msgpack.decode(payload, type=VLLM["KVEventBatch"]).events
+            assert (pool.medium, disk.medium, disk.locality) == ("CPU", "STORAGE", "LOCAL")
+            assert (disk.block_hashes, disk.token_ids, disk.parent_block_hash) == (keys, tokens, None)
+
+
 def test_what_vllm_writes_is_what_we_write():
     """vLLM's encoder and ours agree on every field of an event, so that a consumer of one reads the other."""
     tokens = list(range(8))

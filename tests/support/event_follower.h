@@ -1,5 +1,5 @@
-// EventFollower: a reader of a cache's events. It keeps the pages of the prefix index, and compares them with a
-// snapshot.
+// EventFollower: a reader of a cache's events. It keeps the pages of the prefix index and of tiers, and compares them
+// with a snapshot.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class EventFollower {
     bool salted;
     bool operator==(const Page &) const = default;
   };
-  using Pages = std::map<std::pair<PageKey, int32_t>, Page>;  // by key and group
+  using Pages = std::map<std::tuple<PageKey, int32_t, int32_t>, Page>;  // by key, group and tier
 
   // fingerprint: [32], that of the cache.
   EventFollower(kvc_cache *cache, int64_t page_size, const uint8_t *fingerprint)
@@ -118,13 +118,19 @@ class EventFollower {
     EXPECT_EQ(next, next_);
     EXPECT_TRUE(held == pages_) << held.size() << " pages in the index, " << pages_.size() << " by events";
     for (const auto &[name, page] : pages_) {
-      const auto meaning = meanings_.find(name.first);
+      const auto meaning = meanings_.find(std::get<0>(name));
       ASSERT_NE(meaning, meanings_.end()) << "a page of tokens that were never published";
       ASSERT_EQ(meaning->second, page);
     }
   }
 
   const Pages &pages() const { return pages_; }
+  // The pages of tiers alone.
+  Pages tier_pages() const {
+    Pages pages = pages_;
+    std::erase_if(pages, [](const auto &page) { return std::get<2>(page.first) == 0; });
+    return pages;
+  }
   uint64_t next() const { return next_; }
   int64_t clears() const { return clears_; }
 
@@ -144,7 +150,7 @@ class EventFollower {
     const bool has_parent = (event.flags & KVC_EVENT_HAS_PARENT) != 0;
     EXPECT_EQ(has_parent, event.position > 0);
     if (has_parent) std::memcpy(parent.data(), event.parent, parent.size());
-    return {{key, event.group},
+    return {{key, event.group, event.tier},
             {parent, event.position, {tokens, tokens + page_size_}, (event.flags & KVC_EVENT_SALTED) != 0}};
   }
   void apply(const kvc_event &event, const int32_t *tokens) {
@@ -155,7 +161,7 @@ class EventFollower {
         EXPECT_TRUE(pages_.insert(named(event, tokens)).second) << "stored twice";
         break;
       case KVC_EVENT_REMOVED:
-        EXPECT_EQ(pages_.erase({key, event.group}), 1u) << "removed, but not stored";
+        EXPECT_EQ(pages_.erase({key, event.group, event.tier}), 1u) << "removed, but not stored";
         break;
       default:
         EXPECT_EQ(event.kind, KVC_EVENT_CLEARED);

@@ -78,7 +78,7 @@ TEST(DiskPlugin, RefusesAnotherVersionAndNull) {
   kvc_tier_init(&tier);
   kvc_error error = KVC_ERROR_INIT;
   EXPECT_EQ(load_plugin()(KVC_TIER_VERSION + 1, "directory=/x", &tier, &error), KVC_ERROR_UNSUPPORTED);
-  EXPECT_STREQ(error.message, "kvc_tier_open: version 2 of the table, and this tier has 1");
+  EXPECT_STREQ(error.message, "kvc_tier_open: version 3 of the table, and this tier has 2");
   EXPECT_EQ(load_plugin()(KVC_TIER_VERSION, "directory=/x", nullptr, &error), KVC_ERROR_NULL_ARGUMENT);
   EXPECT_EQ(load_plugin()(KVC_TIER_VERSION, nullptr, &tier, &error), KVC_ERROR_INVALID_ARGUMENT);
 }

@@ -89,7 +89,7 @@ TEST_P(ExampleTier, AnotherVersionIsRefused) {
   kvc_tier_init(&tier);
   kvc_error error = KVC_ERROR_INIT;
   EXPECT_EQ(load_example(GetParam())(KVC_TIER_VERSION + 1, "", &tier, &error), KVC_ERROR_UNSUPPORTED);
-  EXPECT_STREQ(error.message, "version 2 of the table, and this tier has 1");
+  EXPECT_STREQ(error.message, "version 3 of the table, and this tier has 2");
 }
 
 }  // namespace

@@ -204,6 +204,7 @@ void fill_table(RedisTier* redis, kvc_tier* tier) {
   kvc_tier_init(tier);
   fill_tier_table(redis, tier);
   tier->name = "redis";
+  tier->flags = KVC_TIER_REMOTE;
   tier->max_object_bytes = kMaxObjectBytes;
   tier->max_job_items = redis->max_job_items();
 }

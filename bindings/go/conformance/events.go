@@ -37,7 +37,7 @@ var events = map[string]func(*script) ([]string, error){
 }
 
 func eventResults(found kvcache.EventRange) []string {
-	var kinds, groups, positions, sessions, salted []int64
+	var kinds, groups, tiers, positions, sessions, salted []int64
 	var tokens []int32
 	var keys, parents []byte
 	for _, event := range found.Events {
@@ -50,11 +50,12 @@ func eventResults(found kvcache.EventRange) []string {
 			isSalted = 1
 		}
 		kinds, groups = append(kinds, int64(event.Kind)), append(groups, int64(event.Group))
+		tiers = append(tiers, int64(event.Tier))
 		positions, salted = append(positions, event.Position), append(salted, isSalted)
 		sessions, tokens = append(sessions, int64(event.Session)), append(tokens, event.Tokens...)
 		keys, parents = append(keys, event.Key[:]...), append(parents, parent[:]...)
 	}
 	return []string{result("begin", found.Begin), result("end", found.End), result("newest", found.Newest), integers("kinds", kinds),
-		integers("groups", groups), result("keys", hex.EncodeToString(keys)), result("parents", hex.EncodeToString(parents)),
+		integers("groups", groups), integers("tiers", tiers), result("keys", hex.EncodeToString(keys)), result("parents", hex.EncodeToString(parents)),
 		integers("positions", positions), integers("sessions", sessions), integers("salted", salted), integers("tokens", tokens)}
 }

@@ -121,5 +121,6 @@ func configOf(s *script) kvcache.Config {
 		PrefixIndex:   s.has("prefix_index"), PrefixPages: int64(s.integer("prefix_pages")),
 		PrefixCheckpoints: int64(s.integer("prefix_checkpoints")), ZeroOnFree: s.has("zero_on_free"),
 		PrefixPolicy: choice(s, "prefix_policy", map[string]kvcache.PrefixPolicy{"lru": kvcache.PrefixLRU}),
-		Fingerprint:  fingerprint, EventsCapacity: int64(s.integer("events_capacity"))}
+		Fingerprint:  fingerprint, EventsCapacity: int64(s.integer("events_capacity")),
+		EventsTierPages: int64(s.integer("events_tier_pages"))}
 }

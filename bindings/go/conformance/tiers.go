@@ -31,7 +31,7 @@ var tiers = map[string]func(*script) ([]string, error){
 	"add_tier": quiet(func(s *script) error {
 		if s.has("host") {
 			return s.cache().AddHostTier(kvcache.HostTierOptions{CapacityBytes: int64(s.integer("capacity_bytes")),
-				Store: stores[s.words["store"]], MinTokens: int64(s.integer("min_tokens"))})
+				Store: stores[s.words["store"]], MinTokens: int64(s.integer("min_tokens")), Medium: s.words["medium"]})
 		}
 		folder := "KVCACHE_CONFORMANCE_SAVE"
 		if s.has("of_first") {
@@ -39,7 +39,7 @@ var tiers = map[string]func(*script) ([]string, error){
 		}
 		return s.cache().AddDiskTier(s.pathIn(folder, "directory"), kvcache.DiskTierOptions{
 			CapacityBytes: int64(s.integer("capacity_bytes")), Sync: syncs[s.words["sync"]], Store: stores[s.words["store"]],
-			MinTokens: int64(s.integer("min_tokens"))})
+			MinTokens: int64(s.integer("min_tokens")), Medium: s.words["medium"]})
 	}),
 	"load_prefix": func(s *script) ([]string, error) {
 		job, hit, err := s.cache().LoadPrefix(s.query(), kvcache.LoadOptions{Priority: s.integer("priority"),

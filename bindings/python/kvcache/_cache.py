@@ -94,7 +94,7 @@ def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_b
            max_checkpoints: int, streaming: bool, share_prefixes: str, deterministic: bool,
            storage: int, prefix_index: bool, prefix_pages: int, prefix_checkpoints: int, prefix_policy: str,
            zero_on_free: bool, fingerprint: bytes | None, events_capacity: int,
-           max_draft_states: int, tp_size: int, tp_rank: int) -> tuple[Any, ...]:
+           max_draft_states: int, tp_size: int, tp_rank: int, events_tier_pages: int) -> tuple[Any, ...]:
     if share_prefixes not in _SHARING:
         raise InvalidArgument(f'Cache: share_prefixes must be "auto", "never" or "always", not {share_prefixes!r}',
                               status=1)  # fmt: skip
@@ -106,7 +106,7 @@ def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_b
     return (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens or 0,
             capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage, prefix_pages,
             prefix_checkpoints, _POLICIES[prefix_policy], fingerprint, events_capacity, max_draft_states,
-            tp_size, tp_rank)  # fmt: skip
+            tp_size, tp_rank, events_tier_pages)  # fmt: skip
 
 
 def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
@@ -117,7 +117,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
              storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
              prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False,
              fingerprint: bytes | None = None, events_capacity: int = 0, max_draft_states: int = 0,
-             tp_size: int = 1, tp_rank: int = 0) -> Estimate:
+             tp_size: int = 1, tp_rank: int = 0, events_tier_pages: int = 0) -> Estimate:
     """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
 
     Raises:
@@ -129,7 +129,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
     sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                    max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
                    deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free,
-                   fingerprint, events_capacity, max_draft_states, tp_size, tp_rank)  # fmt: skip
+                   fingerprint, events_capacity, max_draft_states, tp_size, tp_rank, events_tier_pages)  # fmt: skip
     pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
         context, layer_fields, group_fields, sizes, -1)
     by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
@@ -184,6 +184,7 @@ class Cache(Transfers):
         tp_size: ranks of tensor parallelism, each with a cache of its own for its share of the kv heads. Ranks store objects
             of their own in tiers, even with one fingerprint. A transfer may go to caches of another tp_size.
         tp_rank: the rank of this cache, 0 to tp_size - 1.
+        events_tier_pages: with events_capacity: pages in tiers of which events tell; 0 = events tell only of the pools.
 
     Raises:
         InvalidArgument, OutOfRange, Unsupported, OutOfMemory; DType, Device, Rank, Shape, Stride for a layer's storage,
@@ -200,12 +201,12 @@ class Cache(Transfers):
                  storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
                  prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False,
                  fingerprint: bytes | None = None, events_capacity: int = 0, max_draft_states: int = 0,
-                 tp_size: int = 1, tp_rank: int = 0) -> None:
+                 tp_size: int = 1, tp_rank: int = 0, events_tier_pages: int = 0) -> None:
         layers, kind = _with_storage(layers, storage)
         sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                        max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
                        deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free,
-                       fingerprint, events_capacity, max_draft_states, tp_size, tp_rank)  # fmt: skip
+                       fingerprint, events_capacity, max_draft_states, tp_size, tp_rank, events_tier_pages)  # fmt: skip
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
         self._made = True

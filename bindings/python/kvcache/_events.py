@@ -1,4 +1,4 @@
-"""Events of a Cache's prefix index: what a router follows."""
+"""Events of a Cache's prefix index and tiers: what a router follows."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class Event:
     """Stored: the session that alone published it; 0 = none, or several."""
     salted: bool
     """Stored: whether its salt is not 0."""
+    tier: int = 0
+    """Where the page is: 0 = in the pools; i = in the tier that was added i-th, counted from 1."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Events:
         return _range(self._cache._read_events(False, next, most))
 
     def snapshot(self) -> EventRange:
-        """An event "stored" for each page that the index holds, parents first. Read on from its `end`.
+        """An event "stored" for each page that the index holds, parents first, and then for those of tiers. Read on from its `end`.
 
         Raises:
             Unsupported.
@@ -117,7 +119,7 @@ class Events:
 
     def snapshot_message(self, *, timestamp: float, data_parallel_rank: int | None = None, arrays: bool = False,
                          short_hashes: bool = False) -> EventMessage:  # fmt: skip
-        """One message that clears all blocks, and then stores each page that the index holds.
+        """One message that clears all blocks, and then stores each page of snapshot().
 
         Raises:
             Unsupported.

@@ -16,7 +16,7 @@ from ._errors import Closed, FileError, OutOfRange, Unsupported, _make_error
 from ._tiers import _SYNC, _number_of, _redis_library, _redis_options
 
 KEY_BYTES = 32
-_VERSION = 1  # KVC_TIER_VERSION
+_VERSION = 2  # KVC_TIER_VERSION
 
 
 class TierResult(enum.IntEnum):
@@ -107,6 +107,7 @@ class _Table(ctypes.Structure):
         ("cancel", ctypes.CFUNCTYPE(None, _Self, ctypes.c_uint64)),
         ("stats", ctypes.CFUNCTYPE(None, _Self, ctypes.POINTER(_Stats))),
         ("close", ctypes.CFUNCTYPE(None, _Self)),
+        ("removed", ctypes.CFUNCTYPE(ctypes.c_int64, _Self, ctypes.POINTER(_Key), ctypes.c_int64)),
     ]  # fmt: skip
 
 

@@ -152,21 +152,22 @@ class LoadJob:
 class Tiers(Prefixes):
     """The calls of Cache on its tiers."""
 
-    def add_host_tier(self, capacity_bytes: int, *, store: str = "published", min_tokens: int = 0) -> None:
+    def add_host_tier(self, capacity_bytes: int, *, store: str = "published", min_tokens: int = 0,
+                      medium: str | None = None) -> None:
         """Adds memory of this process that keeps published pages after they were evicted. It is below the tiers before it.
 
         Args:
             capacity_bytes: the objects used least recently are removed beyond it. At least 4096. Memory is taken when objects
                 fill it.
-            store, min_tokens: as in add_disk_tier().
+            store, min_tokens, medium: as in add_disk_tier().
 
         Raises:
             Unsupported (no prefix_index, no fingerprint, a GPU, storage="none"), InvalidArgument, OutOfRange, OutOfMemory.
         """
-        self._add_host_tier(capacity_bytes, _number_of("add_host_tier", "store", store, _STORE), min_tokens)
+        self._add_host_tier(capacity_bytes, _number_of("add_host_tier", "store", store, _STORE), min_tokens, medium or "")
 
     def add_disk_tier(self, directory: str | os.PathLike[str], *, capacity_bytes: int = 0, sync: str = "data",
-                      store: str = "published", min_tokens: int = 0) -> None:
+                      store: str = "published", min_tokens: int = 0, medium: str | None = None) -> None:
         """Adds a folder that keeps published pages, also after the process has ended. It is below the tiers before it.
 
         Args:
@@ -177,16 +178,18 @@ class Tiers(Prefixes):
             store: which published pages are stored: "published" (all), "reused" (those that a later request came back to),
                 "evicted" (those that the pools will evict next), "nothing" (the folder is read only).
             min_tokens: a publish of fewer tokens is not stored.
+            medium: the name of the tier in messages of events, which no other tier has. None = "STORAGE"; of a host tier "CPU"
+                if the cache is on a GPU, else "HOST"; with a number if that is taken.
 
         Raises:
             Unsupported (no prefix_index, no fingerprint, a GPU, storage="none"), InvalidArgument, OutOfRange, FileError.
         """
         self._add_disk_tier(os.fsdecode(directory), capacity_bytes, _number_of("add_disk_tier", "sync", sync, _SYNC),
-                            _number_of("add_disk_tier", "store", store, _STORE), min_tokens)
+                            _number_of("add_disk_tier", "store", store, _STORE), min_tokens, medium or "")
 
     def add_redis_tier(self, url: str = "redis://127.0.0.1:6379", *, prefix: str = "kvcache:", time_to_live: float = 0,
                        timeout: float = 1.0, threads: int = 8, lazy: bool = False, store: str = "published",
-                       min_tokens: int = 0) -> None:
+                       min_tokens: int = 0, medium: str | None = None) -> None:
         """Adds a Redis or Valkey server that keeps published pages, for all machines that use it. It is below the tiers before it.
 
         Args:
@@ -199,30 +202,30 @@ class Tiers(Prefixes):
             timeout: seconds that a call to the server may take, without the transfer of its bytes.
             threads: each has a connection of its own.
             lazy: do not connect now. The tier misses while no server answers, and works as soon as one does.
-            store, min_tokens: as in add_disk_tier().
+            store, min_tokens, medium: as in add_disk_tier().
 
         Raises:
             FileError (the tier's library is missing, no server answers, or it refuses), Unsupported, InvalidArgument, OutOfRange.
         """
         options = _redis_options(url, prefix, time_to_live, timeout, threads, lazy)
         self._add_plugin_tier("Tiers.add_redis_tier", _redis_library(), options,
-                              _number_of("add_redis_tier", "store", store, _STORE), min_tokens)
+                              _number_of("add_redis_tier", "store", store, _STORE), min_tokens, medium or "")
 
     def add_plugin_tier(self, library: str | os.PathLike[str], options: str = "", *, store: str = "published",
-                        min_tokens: int = 0) -> None:
+                        min_tokens: int = 0, medium: str | None = None) -> None:
         """Adds a tier of another program: a shared library that fills the table of kvcache_tier.h. It is below the tiers before it.
 
         Args:
             library: its symbol kvc_tier_open is called. It stays loaded.
             options: text that the plug-in defines.
-            store, min_tokens: as in add_disk_tier().
+            store, min_tokens, medium: as in add_disk_tier().
 
         Raises:
             FileError (the library cannot be loaded), Unsupported (it is no tier, or one of another version), and what the
             plug-in reports.
         """
         self._add_plugin_tier("Tiers.add_plugin_tier", os.fsdecode(library), options,
-                              _number_of("add_plugin_tier", "store", store, _STORE), min_tokens)
+                              _number_of("add_plugin_tier", "store", store, _STORE), min_tokens, medium or "")
 
     def load_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, adapter: bytes = b"",
                     media: Media = (), allow_all: bool = False, session: int = 0, priority: int = 0, time_to_live: int = 0,

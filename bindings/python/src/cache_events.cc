@@ -30,7 +30,7 @@ nb::tuple event_tuple(const kvc_event& event, const int32_t* tokens, int64_t pag
   return nb::make_tuple(event.number, event.kind, event.group,
                         bytes_or_none(event.key, event.kind != KVC_EVENT_CLEARED),
                         bytes_or_none(event.parent, (event.flags & KVC_EVENT_HAS_PARENT) != 0), event.position, ids,
-                        event.session, (event.flags & KVC_EVENT_SALTED) != 0);
+                        event.session, (event.flags & KVC_EVENT_SALTED) != 0, event.tier);
 }
 
 // Returns the numbers of a range, and a list of events. capacity: the largest number of events. For a snapshot it must

@@ -152,7 +152,7 @@ void set_time(const Cache& self, int64_t now) {
 }
 
 void add_disk_tier(const Cache& self, const char* directory, int64_t capacity_bytes, int64_t sync, int64_t store,
-                   int64_t min_tokens) {
+                   int64_t min_tokens, const char* medium) {
   auto handle = self.open();
   kvc_tier_config config;
   kvc_tier_config_init(&config);
@@ -161,10 +161,11 @@ void add_disk_tier(const Cache& self, const char* directory, int64_t capacity_by
   config.sync = saturate(sync);
   config.store = saturate(store);
   config.min_tokens = min_tokens;
+  if (medium[0] != 0) config.medium = medium;
   call_without_gil([&](kvc_error* error) { return kvc_cache_add_tier(handle->cache, &config, error); });
 }
 
-void add_host_tier(const Cache& self, int64_t capacity_bytes, int64_t store, int64_t min_tokens) {
+void add_host_tier(const Cache& self, int64_t capacity_bytes, int64_t store, int64_t min_tokens, const char* medium) {
   auto handle = self.open();
   kvc_tier_config config;
   kvc_tier_config_init(&config);
@@ -172,6 +173,7 @@ void add_host_tier(const Cache& self, int64_t capacity_bytes, int64_t store, int
   config.capacity_bytes = capacity_bytes;
   config.store = saturate(store);
   config.min_tokens = min_tokens;
+  if (medium[0] != 0) config.medium = medium;
   call_without_gil([&](kvc_error* error) {
     const kvc_status status = kvc_cache_add_tier(handle->cache, &config, error);
     if (status != KVC_OK) rename_function("Tiers.add_host_tier", error);
@@ -194,7 +196,7 @@ kvc_status open_plugin(const char* library, const char* options, kvc_tier* tier,
 }
 
 void add_plugin_tier(const Cache& self, const char* caller, const char* library, const char* options, int64_t store,
-                     int64_t min_tokens) {
+                     int64_t min_tokens, const char* medium) {
   auto handle = self.open();
   call_without_gil([&](kvc_error* error) {
     kvc_tier tier;
@@ -205,6 +207,7 @@ void add_plugin_tier(const Cache& self, const char* caller, const char* library,
       config.tier = &tier;
       config.store = saturate(store);
       config.min_tokens = min_tokens;
+      if (medium[0] != 0) config.medium = medium;
       status = kvc_cache_add_tier(handle->cache, &config, error);
       if (status != KVC_OK) tier.close(tier.self);
     }
@@ -321,12 +324,13 @@ void Cache::bind_prefixes(nb::class_<Cache>& cls) {
            nb::arg("adapter"), nb::arg("media"), nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"),
            nb::arg("keep_private"))
       .def("_add_disk_tier", &add_disk_tier, nb::arg("directory"), nb::arg("capacity_bytes"), nb::arg("sync"),
-           nb::arg("store"), nb::arg("min_tokens"))
-      .def("_add_host_tier", &add_host_tier, nb::arg("capacity_bytes"), nb::arg("store"), nb::arg("min_tokens"))
+           nb::arg("store"), nb::arg("min_tokens"), nb::arg("medium"))
+      .def("_add_host_tier", &add_host_tier, nb::arg("capacity_bytes"), nb::arg("store"), nb::arg("min_tokens"),
+           nb::arg("medium"))
       .def("_suspend", &suspend, nb::arg("sequence"))
       .def("_resume", &resume, nb::arg("sequence"))
       .def("_add_plugin_tier", &add_plugin_tier, nb::arg("caller"), nb::arg("library"), nb::arg("options"),
-           nb::arg("store"), nb::arg("min_tokens"))
+           nb::arg("store"), nb::arg("min_tokens"), nb::arg("medium"))
       .def("_load_prefix", &load, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("adapter"),
            nb::arg("media"), nb::arg("allow_all"), nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"),
            nb::arg("token_ns"))

@@ -71,6 +71,7 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDe
   config_.max_draft_states = int32_field(sizes, 17);
   config_.tp_size = int32_field(sizes, 18);
   config_.tp_rank = int32_field(sizes, 19);
+  config_.events_tier_pages = integer_from_python(sizes[20]);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }

@@ -183,6 +183,7 @@ static kvc_cache_config read_sizes(void) {
   int64_t n = 0;
   config.fingerprint = hex_bytes("fingerprint", &n);
   config.events_capacity = integer("events_capacity", 0);
+  config.events_tier_pages = integer("events_tier_pages", 0);
   if (flag("zero_on_free")) config.flags |= KVC_CACHE_ZERO_ON_FREE;
   if (flag("deterministic")) config.flags |= KVC_CACHE_DETERMINISTIC;
   config.flags |= sharing_flags[choice("sharing", sharing)];

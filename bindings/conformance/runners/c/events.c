@@ -40,13 +40,14 @@ static kvc_status events(void) {
   result_range(&range);
   const int64_t page_size = integer("page_size", 0);
   if (page_size > page) fail("pages are too large", "");
-  int64_t *list = take((size_t)range.count * 5 * sizeof(*list) + 1), num_tokens = 0;
+  int64_t *list = take((size_t)range.count * 6 * sizeof(*list) + 1), num_tokens = 0;
   int64_t *kinds = list, *groups = kinds + range.count, *positions = groups + range.count;
-  int64_t *sessions = positions + range.count, *salted = sessions + range.count;
+  int64_t *sessions = positions + range.count, *salted = sessions + range.count, *tiers = salted + range.count;
   uint8_t *keys = take((size_t)range.count * 64 + 1), *parents = keys + range.count * 32;
   for (int64_t i = 0; i < range.count; i++) {
     kinds[i] = found[i].kind;
     groups[i] = found[i].group;
+    tiers[i] = found[i].tier;
     positions[i] = found[i].position;
     sessions[i] = (int64_t)found[i].session;
     salted[i] = (found[i].flags & KVC_EVENT_SALTED) != 0;
@@ -58,6 +59,7 @@ static kvc_status events(void) {
   }
   result_integers("kinds", range.count, kinds);
   result_integers("groups", range.count, groups);
+  result_integers("tiers", range.count, tiers);
   result_bytes("keys", keys, range.count * 32);
   result_bytes("parents", parents, range.count * 32);
   result_integers("positions", range.count, positions);

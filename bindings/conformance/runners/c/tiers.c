@@ -27,6 +27,7 @@ static kvc_status add(void) {
   config.sync = one_of("sync", sync);
   config.store = one_of("store", store);
   config.min_tokens = integer("min_tokens", 0);
+  config.medium = text("medium");
   return kvc(cache_add_tier)(cache(), &config, &error);
 }
 

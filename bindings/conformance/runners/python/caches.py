@@ -90,7 +90,7 @@ def state(s: Script) -> None:
 
 def config(s: Script) -> dict[str, Any]:
     sizes = ("page_size", "capacity_tokens", "capacity_pages", "capacity_bytes", "max_sequences", "max_batch_tokens",
-             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "max_draft_states", "tp_size", "tp_rank", "rollback_tokens", "prefix_pages", "prefix_checkpoints", "events_capacity")  # fmt: skip
+             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "max_draft_states", "tp_size", "tp_rank", "rollback_tokens", "prefix_pages", "prefix_checkpoints", "events_capacity", "events_tier_pages")  # fmt: skip
     return {
         "layers": [kvcache.RecurrentLayer(**f) if "states" in f else kvcache.Layer(**f) for f in s.layers],
         "groups": s.groups or None, "context": s.context, "streaming": s.has("streaming"),

@@ -93,6 +93,7 @@ def events(s: Script) -> dict[str, str]:
         "begin": str(found.begin), "end": str(found.end), "newest": str(found.newest),
         "kinds": numbers(("stored", "removed", "cleared").index(event.kind) + 1 for event in all_events),
         "groups": numbers(event.group for event in all_events),
+        "tiers": numbers(event.tier for event in all_events),
         "keys": b"".join(event.key or bytes(32) for event in all_events).hex(),
         "parents": b"".join(event.parent or bytes(32) for event in all_events).hex(),
         "positions": numbers(event.position for event in all_events),

@@ -57,6 +57,8 @@ pub struct CacheConfig {
     pub fingerprint: Option<[u8; 32]>,
     /// Events of the prefix index that the cache keeps for readers; 0 = none.
     pub events_capacity: usize,
+    /// Pages in tiers of which events tell; 0 = events tell only of the pools.
+    pub events_tier_pages: usize,
     pub storage: Storage,
     /// Ranks of tensor parallelism, each with a cache of its own for its share of the kv heads; 0 = 1. Ranks store objects of
     /// their own in tiers, even with one fingerprint. A transfer may go to caches of another `tp_size`.
@@ -442,6 +444,7 @@ impl CacheConfig {
             },
             fingerprint: self.fingerprint.as_ref().map_or(null(), |bytes| bytes.as_ptr()),
             events_capacity: wide(self.events_capacity),
+            events_tier_pages: wide(self.events_tier_pages),
             tp_size: narrow(self.tp_size),
             tp_rank: narrow(self.tp_rank),
             ..Default::default()

@@ -1,4 +1,4 @@
-//! Events: what the prefix index holds, told to routers.
+//! Events: what the prefix index and the tiers hold, told to routers.
 use crate::cache::Cache;
 use crate::config::wide;
 use crate::error::{check, Error, Result, Status};
@@ -13,12 +13,14 @@ pub enum Event {
     Removed {
         group: usize,
         key: PageKey,
+        /// As in [`StoredPage`].
+        tier: usize,
     },
-    /// Of all groups.
+    /// Of all groups and tiers.
     Cleared,
 }
 
-/// A whole page that can be found in a group.
+/// A whole page that can be found in a group, or in a tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPage {
     pub group: usize,
@@ -32,6 +34,8 @@ pub struct StoredPage {
     pub session: u64,
     /// Its salt is not 0.
     pub salted: bool,
+    /// Where it is: 0 = in the pools; i = in the tier that was added i-th, counted from 1.
+    pub tier: usize,
 }
 
 /// Events that follow each other, or the pages of a snapshot.
@@ -96,7 +100,8 @@ impl Cache {
         self.events(Call::Read, next, most.min((there.newest - there.begin) as usize))
     }
 
-    /// An [`Event::Stored`] for each page that the index holds, parents first. Read on from its `end`.
+    /// An [`Event::Stored`] for each page that the index holds, parents first, and then for those of tiers. Read on from its
+    /// `end`.
     pub fn event_snapshot(&self) -> Result<EventRange> {
         self.grown(|pages, _| self.events(Call::Snapshot, 0, pages))
     }
@@ -106,7 +111,7 @@ impl Cache {
         self.message(Call::Read, next, format, format.max_bytes)
     }
 
-    /// One message that clears all blocks, and then stores each page that the index holds.
+    /// One message that clears all blocks, and then stores each page of [`Cache::event_snapshot`].
     pub fn event_snapshot_message(&self, format: &MessageFormat) -> Result<EventMessage> {
         self.grown(|_, bytes| self.message(Call::Snapshot, 0, format, bytes))
     }
@@ -190,7 +195,7 @@ const NO_EVENT: sys::kvc_event = sys::kvc_event {
     kind: 0,
     group: 0,
     flags: 0,
-    reserved: 0,
+    tier: 0,
     position: 0,
     session: 0,
     key: [0; 32],
@@ -208,7 +213,7 @@ fn room<T: Clone>(count: usize, value: T) -> Result<Vec<T>> {
 }
 
 fn event_of(event: &sys::kvc_event, tokens: &[i32]) -> Event {
-    let (group, key) = (event.group as usize, event.key);
+    let (group, key, tier) = (event.group as usize, event.key, event.tier as usize);
     match event.kind as u32 {
         sys::KVC_EVENT_STORED => Event::Stored(StoredPage {
             group,
@@ -218,8 +223,9 @@ fn event_of(event: &sys::kvc_event, tokens: &[i32]) -> Event {
             tokens: tokens.to_vec(),
             session: event.session,
             salted: event.flags & sys::KVC_EVENT_SALTED != 0,
+            tier,
         }),
-        sys::KVC_EVENT_REMOVED => Event::Removed { group, key },
+        sys::KVC_EVENT_REMOVED => Event::Removed { group, key, tier },
         _ => Event::Cleared,
     }
 }

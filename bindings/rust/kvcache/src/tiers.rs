@@ -5,9 +5,10 @@ use crate::error::{check, Result};
 use crate::prefix::{time, PrefixHit, PrefixQuery};
 use crate::save::path_of;
 use crate::sys;
+use std::ffi::CString;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -49,8 +50,12 @@ impl TierStore {
     }
 }
 
+fn medium_of(medium: &Option<String>) -> Result<Option<CString>> {
+    medium.as_ref().map(|medium| path_of("medium", Path::new(medium))).transpose()
+}
+
 /// How a folder keeps pages. The default has no limit, and stores all that is published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiskTierOptions {
     /// The objects used least recently are removed beyond it; 0 = no limit.
     pub capacity_bytes: u64,
@@ -58,16 +63,22 @@ pub struct DiskTierOptions {
     pub store: TierStore,
     /// A publish of fewer tokens is not stored.
     pub min_tokens: usize,
+    /// The name of the tier in messages of events, which no other tier has. `None`: "STORAGE"; of a host tier "CPU" if the cache
+    /// is on a GPU, else "HOST"; with a number if that is taken.
+    pub medium: Option<String>,
 }
 
 /// How memory of this process keeps pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostTierOptions {
     /// The objects used least recently are removed beyond it. At least 4096. Memory is taken when objects fill it.
     pub capacity_bytes: u64,
     pub store: TierStore,
     /// A publish of fewer tokens is not stored.
     pub min_tokens: usize,
+    /// The name of the tier in messages of events, which no other tier has. `None`: "STORAGE"; of a host tier "CPU" if the cache
+    /// is on a GPU, else "HOST"; with a number if that is taken.
+    pub medium: Option<String>,
 }
 
 /// The pages of a load as in [`PrefixOptions`](crate::PrefixOptions), and what computing would cost instead.
@@ -154,6 +165,7 @@ impl Cache {
     /// several processes may share it. The call reads the names in it.
     pub fn add_disk_tier(&self, directory: impl AsRef<Path>, options: &DiskTierOptions) -> Result<()> {
         let directory = path_of("directory", directory.as_ref())?;
+        let medium = medium_of(&options.medium)?;
         let config = sys::kvc_tier_config {
             directory: directory.as_ptr(),
             capacity_bytes: time(options.capacity_bytes),
@@ -164,22 +176,25 @@ impl Cache {
             } as i32,
             store: options.store.raw(),
             min_tokens: wide(options.min_tokens),
+            medium: medium.as_ref().map_or(null(), |medium| medium.as_ptr()),
             ..Default::default()
         };
-        // SAFETY: the config borrows the directory's name for the time of the call.
+        // SAFETY: the config borrows two names for the time of the call.
         check(|error| unsafe { sys::kvc_cache_add_tier(self.raw(), &config, error) })
     }
 
     /// Adds memory of this process that keeps published pages after they were evicted, below the tiers that were added before.
     pub fn add_host_tier(&self, options: &HostTierOptions) -> Result<()> {
+        let medium = medium_of(&options.medium)?;
         let config = sys::kvc_tier_config {
             flags: sys::KVC_TIER_HOST,
             capacity_bytes: time(options.capacity_bytes),
             store: options.store.raw(),
             min_tokens: wide(options.min_tokens),
+            medium: medium.as_ref().map_or(null(), |medium| medium.as_ptr()),
             ..Default::default()
         };
-        // SAFETY: the config has no pointers.
+        // SAFETY: the config borrows a name for the time of the call.
         check(|error| unsafe { sys::kvc_cache_add_tier(self.raw(), &config, error) })
             .map_err(|error| error.of_function("Cache::add_host_tier"))
     }

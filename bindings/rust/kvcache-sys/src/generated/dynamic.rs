@@ -497,7 +497,7 @@ pub unsafe fn kvc_prefix_drop_session(cache: *mut kvc_cache, session: u64, pages
         None => { unsafe { failure("kvc_prefix_drop_session", error) } }
     }
 }
-#[doc = " Sets the priority and the time to live of the published tokens of a query, in place of earlier values. A page gets the new\n values if it has one of these tokens. Later pages keep their values.\n   query         borrowed, tokens included\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (a field of the query, priority or time_to_live). Threads: any. Since 0.1."]
+#[doc = " Sets the priority and the time to live of the published tokens of a query, in place of earlier values. The pages of these\n tokens get the new values. If the tokens end within a page, every page that begins with the last of them gets the new\n values, whatever follows in the page. Later pages keep their values.\n   query         borrowed, tokens included\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (a field of the query, priority or time_to_live). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_set_priority(cache: *mut kvc_cache, query: *const kvc_prefix_query, priority: i32, time_to_live: i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_set_priority) {
@@ -553,7 +553,7 @@ pub unsafe fn kvc_events_read(cache: *mut kvc_cache, args: *const kvc_events_arg
         None => { unsafe { failure("kvc_events_read", error) } }
     }
 }
-#[doc = " Returns a KVC_EVENT_STORED for each page of the index, each after the page that it continues. A message in bytes begins\n with AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call fills `range` with\n the size of the buffer that it needs.\n   args   borrowed; its arrays are filled\n   range  filled\n Errors: BUFFER_TOO_SMALL (nothing returned; error->required counts elements or bytes), STRUCT_SIZE (event_size),\n INVALID_ARGUMENT as in kvc_events_read. Threads: any. The cost grows with the size of the index. While the call lists the\n pages, other calls on the cache wait. Since 0.1."]
+#[doc = " Returns a KVC_EVENT_STORED for each page of the index, each after the page that it continues. Those of the tiers follow,\n tier by tier, also each after the page that it continues, if the tier has that page. A message in bytes begins with\n AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call fills `range` with\n the size of the buffer that it needs.\n   args   borrowed; its arrays are filled\n   range  filled\n Errors: BUFFER_TOO_SMALL (nothing returned; error->required counts elements or bytes), STRUCT_SIZE (event_size),\n INVALID_ARGUMENT as in kvc_events_read. Threads: any. The cost grows with the size of the index. While the call lists the\n pages, other calls on the cache wait. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_events_snapshot(cache: *mut kvc_cache, args: *const kvc_events_args, range: *mut kvc_events_range, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.events_snapshot) {
@@ -577,7 +577,7 @@ pub unsafe fn kvc_seq_load(cache: *mut kvc_cache, args: *const kvc_load_args, st
         None => { unsafe { failure("kvc_seq_load", error) } }
     }
 }
-#[doc = " Adds a tier to a cache. If several tiers have a page, it is loaded from the tier that was added first.\n   config  borrowed; its tier is adopted, and kvc_cache_destroy closes the tier\n The call may wait for I/O, because it lists the directory.\n Errors: INVALID_ARGUMENT (directory, tier, store, sync or the capacity of a host tier), OUT_OF_RANGE (capacity_bytes,\n min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of kvcache_tier.h, or\n flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1."]
+#[doc = " Adds a tier to a cache. If several tiers have a page, it is loaded from the tier that was added first.\n   config  borrowed; its tier is adopted, and kvc_cache_destroy closes the tier\n The call may wait for I/O, because it lists the directory.\n Errors: INVALID_ARGUMENT (directory, tier, store, sync, medium or the capacity of a host tier), OUT_OF_RANGE\n (capacity_bytes, min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of\n kvcache_tier.h, or flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_add_tier(cache: *mut kvc_cache, config: *const kvc_tier_config, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_add_tier) {

@@ -855,10 +855,12 @@ pub struct kvc_cache_config {
     pub tp_rank: i32,
     #[doc = " 0"]
     pub reserved: u32,
+    #[doc = " events_capacity above 0: number of pages in tiers of which events tell (section 14),\nbelow 2^31; 0 = events tell only of the pools. Else 0"]
+    pub events_tier_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 144usize];
+    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 152usize];
     ["Alignment of kvc_cache_config"][::core::mem::align_of::<kvc_cache_config>() - 8usize];
     ["Offset of field: kvc_cache_config::struct_size"][::core::mem::offset_of!(kvc_cache_config, struct_size) - 0usize];
     ["Offset of field: kvc_cache_config::flags"][::core::mem::offset_of!(kvc_cache_config, flags) - 4usize];
@@ -901,6 +903,8 @@ const _: () = {
     ["Offset of field: kvc_cache_config::tp_size"][::core::mem::offset_of!(kvc_cache_config, tp_size) - 132usize];
     ["Offset of field: kvc_cache_config::tp_rank"][::core::mem::offset_of!(kvc_cache_config, tp_rank) - 136usize];
     ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 140usize];
+    ["Offset of field: kvc_cache_config::events_tier_pages"]
+        [::core::mem::offset_of!(kvc_cache_config, events_tier_pages) - 144usize];
 };
 #[doc = " The memory that a cache with a given config would need, or that one group of this cache would need."]
 #[repr(C)]
@@ -2111,9 +2115,9 @@ const _: () = {
 pub const KVC_EVENT_STORED: kvc_event_kind = 1;
 #[doc = " the page can no longer be found: it was evicted or dropped"]
 pub const KVC_EVENT_REMOVED: kvc_event_kind = 2;
-#[doc = " no page can be found in any group"]
+#[doc = " no page can be found in any group or tier. While events tell of a page in a tier, there is a\nremoved event for each page of the pools instead"]
 pub const KVC_EVENT_CLEARED: kvc_event_kind = 3;
-#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that has most of its prompt in a prefix index. Events tell the router how the\n prefix index of each engine changes. There are three kinds: a whole page can now be found (stored), a page can no longer\n be found (removed), or no page can be found any more (cleared). A cache with events_capacity keeps the newest events in a\n ring buffer. If the buffer is full, a new event replaces the oldest one, and no call waits.\n\n Events are numbered from 0. A reader gives the number of the next event that it needs, and gets the range of numbers that\n the call returned:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events were lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again drops all pages that the reader has recorded, and takes a snapshot (kvc_events_snapshot). Then it reads events\n from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index.\n\n   Pages     Events name whole pages by their keys (section 13). A salt that is not 0 goes into a key as 8 bytes,\n             little-endian. Only messages name the adapter and the media of a page. Each group has its own events for a\n             page.\n             A recurrent group has events only for states at the end of a whole page.\n   Bytes     Instead of records, a call can write one message in the format of vLLM's consumers: docs/reference/events.md.\n In a cache whose events_capacity is 0, every call of this section returns UNSUPPORTED."]
+#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that has most of its prompt in a prefix index. Events tell the router how the\n prefix index of each engine changes. There are three kinds: a whole page can now be found (stored), a page can no longer\n be found (removed), or no page can be found any more (cleared). A cache with events_capacity keeps the newest events in a\n ring buffer. If the buffer is full, a new event replaces the oldest one, and no call waits.\n\n Events are numbered from 0. A reader gives the number of the next event that it needs, and gets the range of numbers that\n the call returned:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events were lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again drops all pages that the reader has recorded, and takes a snapshot (kvc_events_snapshot). Then it reads events\n from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index, and the pages in\n tiers of which events tell.\n\n   Pages     Events name whole pages by their keys (section 13). A salt that is not 0 goes into a key as 8 bytes,\n             little-endian. Only messages name the adapter and the media of a page. Each group has its own events for a\n             page.\n             A recurrent group has events only for states at the end of a whole page.\n   Tiers     With kvc_cache_config.events_tier_pages, events also tell which pages the tiers of the cache have. A stored\n             event of a tier says that the cache has stored the page there, or that kvc_prefix_match or kvc_prefix_load has\n             found it there. A removed event says that the tier no longer has the page. Disk and host tiers report every\n             page that they lose. Other tiers may lose a page without an event, until a call looks for the page. If there\n             is no room for another page, the page that was stored or found least recently is told as removed\n             (docs/reference/events.md).\n   Bytes     Instead of records, a call can write one message in the format of vLLM's consumers: docs/reference/events.md.\n In a cache whose events_capacity is 0, every call of this section returns UNSUPPORTED."]
 pub type kvc_event_kind = ::core::ffi::c_uint;
 #[doc = " the stored page is not the first page of its sequence"]
 pub const KVC_EVENT_HAS_PARENT: kvc_event_flags = 1;
@@ -2131,10 +2135,11 @@ pub struct kvc_event {
     pub group: i32,
     #[doc = " KVC_EVENT_HAS_PARENT, KVC_EVENT_SALTED"]
     pub flags: u32,
-    pub reserved: u32,
+    #[doc = " where the page is: 0 = in the pools; i = in the tier that was added i-th, counted from 1"]
+    pub tier: i32,
     #[doc = " stored: position of the page's first token in its sequence"]
     pub position: i64,
-    #[doc = " stored: the session that published the page; 0 = none, or several"]
+    #[doc = " stored: the session that published the page; 0 = none, or several, or (in a tier) unknown"]
     pub session: u64,
     #[doc = " stored, removed: key of the page"]
     pub key: [u8; 32usize],
@@ -2149,7 +2154,7 @@ const _: () = {
     ["Offset of field: kvc_event::kind"][::core::mem::offset_of!(kvc_event, kind) - 8usize];
     ["Offset of field: kvc_event::group"][::core::mem::offset_of!(kvc_event, group) - 12usize];
     ["Offset of field: kvc_event::flags"][::core::mem::offset_of!(kvc_event, flags) - 16usize];
-    ["Offset of field: kvc_event::reserved"][::core::mem::offset_of!(kvc_event, reserved) - 20usize];
+    ["Offset of field: kvc_event::tier"][::core::mem::offset_of!(kvc_event, tier) - 20usize];
     ["Offset of field: kvc_event::position"][::core::mem::offset_of!(kvc_event, position) - 24usize];
     ["Offset of field: kvc_event::session"][::core::mem::offset_of!(kvc_event, session) - 32usize];
     ["Offset of field: kvc_event::key"][::core::mem::offset_of!(kvc_event, key) - 40usize];
@@ -2351,10 +2356,12 @@ pub struct kvc_tier_config {
     pub flags: u32,
     #[doc = " >= 0: a publish of fewer tokens is not stored"]
     pub min_tokens: i64,
+    #[doc = " nullable; borrowed: the name of the tier in messages of events, 1..32 printable ASCII\ncharacters, which neither the pools (\"CPU\" or \"GPU\") nor another tier has. NULL = \"STORAGE\",\nfor a host tier \"CPU\" if the cache is on a GPU, else \"HOST\"; with a number if this name is\ntaken"]
+    pub medium: *const ::core::ffi::c_char,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_tier_config"][::core::mem::size_of::<kvc_tier_config>() - 48usize];
+    ["Size of kvc_tier_config"][::core::mem::size_of::<kvc_tier_config>() - 56usize];
     ["Alignment of kvc_tier_config"][::core::mem::align_of::<kvc_tier_config>() - 8usize];
     ["Offset of field: kvc_tier_config::struct_size"][::core::mem::offset_of!(kvc_tier_config, struct_size) - 0usize];
     ["Offset of field: kvc_tier_config::sync"][::core::mem::offset_of!(kvc_tier_config, sync) - 4usize];
@@ -2365,6 +2372,7 @@ const _: () = {
     ["Offset of field: kvc_tier_config::store"][::core::mem::offset_of!(kvc_tier_config, store) - 32usize];
     ["Offset of field: kvc_tier_config::flags"][::core::mem::offset_of!(kvc_tier_config, flags) - 36usize];
     ["Offset of field: kvc_tier_config::min_tokens"][::core::mem::offset_of!(kvc_tier_config, min_tokens) - 40usize];
+    ["Offset of field: kvc_tier_config::medium"][::core::mem::offset_of!(kvc_tier_config, medium) - 48usize];
 };
 #[doc = " Id of a job: a load, suspend or resume in the background. 0 = no job."]
 pub type kvc_job = u64;

@@ -187,6 +187,7 @@ fn config(s: &Script) -> Done<CacheConfig> {
         zero_on_free: s.has("zero_on_free"),
         fingerprint: key(s, "fingerprint")?,
         events_capacity: s.number("events_capacity")?,
+        events_tier_pages: s.number("events_tier_pages")?,
         storage: if s.word("storage") == Some("none") { Storage::None } else { Storage::Own },
     })
 }

@@ -173,6 +173,14 @@ fn events(s: &Script) -> Done<Results> {
                 Event::Cleared => -1,
             }),
         ),
+        (
+            "tiers",
+            of_events(|event| match event {
+                Event::Stored(page) => page.tier as i64,
+                Event::Removed { tier, .. } => *tier as i64,
+                Event::Cleared => 0,
+            }),
+        ),
         ("keys", hex(&keys)),
         ("parents", hex(&parents)),
         ("positions", of_pages(|page| page.position as i64)),

@@ -30,8 +30,9 @@ fn add_tier(s: &Script) -> Done<Results> {
         Some(word) => return unknown(word),
     };
     let (capacity_bytes, min_tokens) = (s.number("capacity_bytes")?, s.number("min_tokens")?);
+    let medium = s.word("medium").map(String::from);
     if s.has("host") {
-        s.cache()?.add_host_tier(&HostTierOptions { capacity_bytes, store, min_tokens })?;
+        s.cache()?.add_host_tier(&HostTierOptions { capacity_bytes, store, min_tokens, medium })?;
         return Ok(Vec::new());
     }
     let options = DiskTierOptions {
@@ -44,6 +45,7 @@ fn add_tier(s: &Script) -> Done<Results> {
         },
         store,
         min_tokens,
+        medium,
     };
     let folder = if s.has("of_first") { "KVCACHE_CONFORMANCE_LOAD" } else { "KVCACHE_CONFORMANCE_SAVE" };
     s.cache()?.add_disk_tier(path_in(folder, s, "directory")?, &options)?;

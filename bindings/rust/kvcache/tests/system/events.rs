@@ -39,6 +39,7 @@ fn events_say_what_is_published_and_dropped() {
         tokens: tokens[4 * page..4 * page + 4].to_vec(),
         session: 3,
         salted: page == 1,
+        tier: 0,
     };
     let (first, second) = (Event::Stored(stored(0)), Event::Stored(stored(1)));
     let found = cache.read_events(0, 100).unwrap();
@@ -57,7 +58,7 @@ fn events_say_what_is_published_and_dropped() {
     assert_eq!(short.status(), Status::BUFFER_TOO_SMALL);
 
     cache.drop_prefix(&PrefixQuery { tokens: &tokens[..8], ..query }).unwrap();
-    assert_eq!(cache.read_events(2, 100).unwrap().events, [Event::Removed { group: 0, key: keys[1] }]);
+    assert_eq!(cache.read_events(2, 100).unwrap().events, [Event::Removed { group: 0, key: keys[1], tier: 0 }]);
     let snapshot = cache.event_snapshot().unwrap();
     assert_eq!((snapshot.epoch, snapshot.end, &snapshot.events[..]), (found.epoch, 3, &[first][..]));
     let message = cache.event_snapshot_message(&MessageFormat::default()).unwrap();
@@ -79,4 +80,38 @@ fn a_reader_notices_what_it_missed() {
     assert_eq!(error.status(), Status::UNSUPPORTED);
     assert!(error.message().starts_with("Cache::read_events: "), "{error}");
     assert_eq!(telling(0).event_snapshot().unwrap_err().status(), Status::UNSUPPORTED);
+}
+
+#[test]
+fn pages_of_tiers_are_told() {
+    let config = CacheConfig {
+        prefix_index: true,
+        fingerprint: Some(MODEL),
+        events_capacity: 100,
+        events_tier_pages: 100,
+        ..config()
+    };
+    let (cache, tokens) = (Cache::new(&context(), &config).unwrap(), Vec::from_iter(0..12));
+    let options =
+        HostTierOptions { capacity_bytes: 1 << 20, medium: Some("Flash".into()), ..HostTierOptions::default() };
+    cache.add_host_tier(&options).unwrap();
+    publish(&cache, &PrefixQuery::new(&tokens), 3);
+    while cache.tier_traffic().unwrap().pages_waiting > 0 {
+        std::thread::yield_now();
+    }
+    let tiers = |events: &[Event]| {
+        Vec::from_iter(events.iter().map(|event| match event {
+            Event::Stored(page) => (page.tier, page.position, page.session),
+            Event::Removed { tier, .. } => (*tier, usize::MAX, 0),
+            Event::Cleared => panic!("a clear"),
+        }))
+    };
+    let all = [(0, 0, 3), (0, 4, 3), (0, 8, 3), (1, 0, 3), (1, 4, 3), (1, 8, 3)];
+    assert_eq!(tiers(&cache.read_events(0, 100).unwrap().events), all);
+    assert_eq!(tiers(&cache.event_snapshot().unwrap().events), all);
+    let message = cache.event_message(0, &MessageFormat::default()).unwrap();
+    assert!(message.payload.windows(6).any(|bytes| bytes == b"\xa5Flash"));
+    cache.clear().unwrap();
+    assert_eq!(tiers(&cache.read_events(6, 100).unwrap().events), [(0, usize::MAX, 0); 3]); // the tier keeps its pages
+    assert_eq!(tiers(&cache.event_snapshot().unwrap().events), all[3..]);
 }

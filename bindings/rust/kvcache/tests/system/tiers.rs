@@ -105,10 +105,10 @@ fn options_of_a_tier() {
         cache.tier_traffic().unwrap().pages_stored
     };
     let default = DiskTierOptions::default();
-    assert_eq!(stores(DiskTierOptions { sync: TierSync::None, min_tokens: 16, ..default }), 4);
-    assert_eq!(stores(DiskTierOptions { sync: TierSync::Full, min_tokens: 17, ..default }), 0);
-    assert_eq!(stores(DiskTierOptions { store: TierStore::Reused, ..default }), 0); // the index had none of it
-    assert_eq!(stores(DiskTierOptions { store: TierStore::Nothing, ..default }), 0);
+    assert_eq!(stores(DiskTierOptions { sync: TierSync::None, min_tokens: 16, ..default.clone() }), 4);
+    assert_eq!(stores(DiskTierOptions { sync: TierSync::Full, min_tokens: 17, ..default.clone() }), 0);
+    assert_eq!(stores(DiskTierOptions { store: TierStore::Reused, ..default.clone() }), 0); // the index had none of it
+    assert_eq!(stores(DiskTierOptions { store: TierStore::Nothing, ..default.clone() }), 0);
     assert_eq!(stores(DiskTierOptions { store: TierStore::Evicted, ..default }), 0);
     // enough pages are free
 }
@@ -169,8 +169,9 @@ fn a_job_that_another_poll_ended() {
 fn refused_calls() {
     let folder = Folder::new("refused");
     let default = DiskTierOptions::default();
-    let add = |cache: &Cache, folder: &Path, options| cache.add_disk_tier(folder, &options).unwrap_err();
-    let error = add(&cache(), &folder.0, default);
+    let add =
+        |cache: &Cache, folder: &Path, options: &DiskTierOptions| cache.add_disk_tier(folder, options).unwrap_err();
+    let error = add(&cache(), &folder.0, &default);
     assert_eq!(
         (error.status(), error.message()),
         (Status::UNSUPPORTED, "Cache::add_disk_tier: a tier needs prefix_index")
@@ -179,13 +180,17 @@ fn refused_calls() {
     let error = plain.load_prefix(&PrefixQuery::new(&[1, 2]), &LoadOptions::default()).unwrap_err();
     assert_eq!((error.status(), error.message()), (Status::UNSUPPORTED, "Cache::load_prefix: the cache has no tier"));
     assert_eq!(plain.tier_traffic().unwrap(), TierTraffic::default());
-    let error = add(&plain, Path::new("a\0b"), default);
+    let error = add(&plain, Path::new("a\0b"), &default);
     assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+    let error = add(&plain, &folder.0, &DiskTierOptions { medium: Some("a\0b".into()), ..default.clone() });
+    assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+    let error = add(&plain, &folder.0, &DiskTierOptions { medium: Some("CPU".into()), ..default.clone() });
+    assert!(error.message().ends_with("medium \"CPU\" is taken"), "{error}");
 
     std::fs::create_dir_all(&folder.0).unwrap();
     let file = folder.0.join("file");
     std::fs::write(&file, "no folder").unwrap();
-    let error = add(&plain, &file.join("tier"), default);
+    let error = add(&plain, &file.join("tier"), &default);
     assert_eq!(error.status(), Status::IO);
     assert!(error.message().contains(file.join("tier").to_str().unwrap()), "{error}");
     assert_eq!(plain.tier_traffic().unwrap().num_tiers, 0);

@@ -256,7 +256,7 @@ final class Abi {
   }
 
   static final class CacheConfig {
-    static final int SIZE = 144;
+    static final int SIZE = 152;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int LAYERS = 8;
@@ -283,6 +283,7 @@ final class Abi {
     static final int TP_SIZE = 132;
     static final int TP_RANK = 136;
     static final int RESERVED = 140;
+    static final int EVENTS_TIER_PAGES = 144;
   }
 
   static final class Estimate {
@@ -650,7 +651,7 @@ final class Abi {
     static final int KIND = 8;
     static final int GROUP = 12;
     static final int FLAGS = 16;
-    static final int RESERVED = 20;
+    static final int TIER = 20;
     static final int POSITION = 24;
     static final int SESSION = 32;
     static final int KEY = 40;
@@ -708,7 +709,7 @@ final class Abi {
   }
 
   static final class TierConfig {
-    static final int SIZE = 48;
+    static final int SIZE = 56;
     static final int STRUCT_SIZE = 0;
     static final int SYNC = 4;
     static final int DIRECTORY = 8;
@@ -717,6 +718,7 @@ final class Abi {
     static final int STORE = 32;
     static final int FLAGS = 36;
     static final int MIN_TOKENS = 40;
+    static final int MEDIUM = 48;
   }
 
   static final class PrefixLoadOptions {

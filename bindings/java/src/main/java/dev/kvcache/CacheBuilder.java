@@ -30,6 +30,7 @@ public final class CacheBuilder {
   private long prefixCheckpoints;
   private byte[] fingerprint;
   private long eventsCapacity;
+  private long eventsTierPages;
 
   CacheBuilder() {}
 
@@ -194,6 +195,12 @@ public final class CacheBuilder {
     return this;
   }
 
+  /** Pages in tiers of which events tell; 0 = events tell only of the pools. */
+  public CacheBuilder eventsTierPages(long n) {
+    eventsTierPages = n;
+    return this;
+  }
+
   public CacheBuilder sharePrefixes(Cache.SharePrefixes when) {
     sharePrefixes = when;
     return this;
@@ -283,6 +290,7 @@ public final class CacheBuilder {
     c.putLong(Abi.CacheConfig.PREFIX_CHECKPOINTS, prefixCheckpoints);
     c.putLong(Abi.CacheConfig.FINGERPRINT, arena.bytes(fingerprint));
     c.putLong(Abi.CacheConfig.EVENTS_CAPACITY, eventsCapacity);
+    c.putLong(Abi.CacheConfig.EVENTS_TIER_PAGES, eventsTierPages);
     return c;
   }
 }

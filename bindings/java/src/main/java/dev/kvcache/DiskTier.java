@@ -42,6 +42,7 @@ public final class DiskTier {
   private Sync sync = Sync.DATA;
   private Store store = Store.PUBLISHED;
   private long minTokens;
+  private String medium;
 
   private DiskTier(Path directory) {
     this.directory = directory;
@@ -74,6 +75,15 @@ public final class DiskTier {
     return this;
   }
 
+  /**
+   * The name of the tier in messages of events, which no other tier has. Without it: "STORAGE"; with a number if that is
+   * taken.
+   */
+  public DiskTier medium(String name) {
+    medium = name;
+    return this;
+  }
+
   Mem write(String function, Arena arena) {
     Mem config = arena.struct(Abi.TierConfig.SIZE);
     config.putLong(Abi.TierConfig.DIRECTORY, arena.text(Checks.given(function, "directory", directory).toString()));
@@ -81,6 +91,7 @@ public final class DiskTier {
     config.putInt(Abi.TierConfig.SYNC, Checks.given(function, "sync", sync).value);
     config.putInt(Abi.TierConfig.STORE, Checks.given(function, "store", store).value);
     config.putLong(Abi.TierConfig.MIN_TOKENS, minTokens);
+    config.putLong(Abi.TierConfig.MEDIUM, arena.text(medium));
     return config;
   }
 }

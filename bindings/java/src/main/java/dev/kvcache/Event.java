@@ -12,16 +12,17 @@ package dev.kvcache;
  * @param tokens stored: the ids of its tokens; else none
  * @param session stored: that alone published it; 0 = none, or several
  * @param salted stored: whether its salt is not 0
+ * @param tier where the page is: 0 = in the pools; i = in the tier that was added i-th, counted from 1
  */
 public record Event(long number, Kind kind, int group, byte[] key, byte[] parent, long position, int[] tokens, long session,
-    boolean salted) {
+    boolean salted, int tier) {
   /** What an event tells. */
   public enum Kind {
     /** The page with this key can be found in this group. */
     STORED,
     /** It cannot any more: it was evicted or dropped. */
     REMOVED,
-    /** No page can be found in any group. */
+    /** No page can be found in any group or tier. */
     CLEARED
   }
 
@@ -36,7 +37,7 @@ public record Event(long number, Kind kind, int group, byte[] key, byte[] parent
     return new Event(event.getLong(Abi.Event.NUMBER), kind, event.getInt(Abi.Event.GROUP),
         kind == Kind.CLEARED ? null : key(event, Abi.Event.KEY),
         (flags & Abi.KVC_EVENT_HAS_PARENT) == 0 ? null : key(event, Abi.Event.PARENT), event.getLong(Abi.Event.POSITION), ids,
-        event.getLong(Abi.Event.SESSION), (flags & Abi.KVC_EVENT_SALTED) != 0);
+        event.getLong(Abi.Event.SESSION), (flags & Abi.KVC_EVENT_SALTED) != 0, event.getInt(Abi.Event.TIER));
   }
 
   private static byte[] key(Mem event, int offset) {

@@ -5,6 +5,7 @@ public final class HostTier {
   private final long capacityBytes;
   private DiskTier.Store store = DiskTier.Store.PUBLISHED;
   private long minTokens;
+  private String medium;
 
   private HostTier(long capacityBytes) {
     this.capacityBytes = capacityBytes;
@@ -26,12 +27,22 @@ public final class HostTier {
     return this;
   }
 
+  /**
+   * The name of the tier in messages of events, which no other tier has. Without it: "HOST", or "CPU" if the cache is on a GPU; with a number if that is
+   * taken.
+   */
+  public HostTier medium(String name) {
+    medium = name;
+    return this;
+  }
+
   Mem write(String function, Arena arena) {
     Mem config = arena.struct(Abi.TierConfig.SIZE);
     config.putInt(Abi.TierConfig.FLAGS, Abi.KVC_TIER_HOST);
     config.putLong(Abi.TierConfig.CAPACITY_BYTES, capacityBytes);
     config.putInt(Abi.TierConfig.STORE, Checks.given(function, "store", store).value);
     config.putLong(Abi.TierConfig.MIN_TOKENS, minTokens);
+    config.putLong(Abi.TierConfig.MEDIUM, arena.text(medium));
     return config;
   }
 }

@@ -111,6 +111,7 @@ final class Names {
       Map.entry("events_capacity", "eventsCapacity"),
       Map.entry("events_read", "eventsRead"),
       Map.entry("events_snapshot", "eventsSnapshot"),
+      Map.entry("events_tier_pages", "eventsTierPages"),
       Map.entry("first_blocks", "firstBlocks"),
       Map.entry("flash_attn_with_kvcache", "flashAttnWithKvcache"),
       Map.entry("forward", "step"),

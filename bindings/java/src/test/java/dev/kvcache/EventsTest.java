@@ -13,6 +13,7 @@ import dev.kvcache.Support.Tokens;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Random;
+import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
@@ -101,6 +102,32 @@ class EventsTest {
       refused(Status.UNSUPPORTED, () -> silent.events().read(0, 1), "Events.read: ");
       refused(Status.UNSUPPORTED, () -> silent.events().snapshot(), "Events.snapshot: ");
       refused(Status.INVALID_ARGUMENT, () -> cache.events().read(0, -1), "most -1");
+    }
+  }
+
+  private static List<List<Long>> places(List<Event> events) {
+    return events.stream().map(event -> List.of((long) event.tier(), event.position(), event.session())).collect(Collectors.toList());
+  }
+
+  @Test
+  void pagesOfTiersAreTold() throws InterruptedException {
+    try (Cache cache = cache(c -> c.prefixIndex().fingerprint(new byte[32]).eventsCapacity(100).eventsTierPages(100))) {
+      cache.addHostTier(HostTier.of(1 << 20).medium("Flash"));
+      refused(Status.INVALID_ARGUMENT, () -> cache.addHostTier(HostTier.of(1 << 20).medium("Flash")), "is taken");
+      publish(cache, PrefixQuery.of(tokens(0, 12)), 12, 3);
+      while (cache.tierTraffic().pagesWaiting() > 0) {
+        Thread.sleep(1);
+      }
+      List<List<Long>> all = List.of(List.of(0L, 0L, 3L), List.of(0L, 4L, 3L), List.of(0L, 8L, 3L), List.of(1L, 0L, 3L),
+          List.of(1L, 4L, 3L), List.of(1L, 8L, 3L));
+      assertEquals(all, places(cache.events().read(0, 100).events()));
+      assertEquals(all, places(cache.events().snapshot().events()));
+      assertTrue(contains(cache.events().message(0, new MessageFormat()).payload(), "Flash".getBytes(StandardCharsets.US_ASCII)));
+      cache.clear();
+      List<Event> cleared = cache.events().read(6, 100).events();
+      assertEquals(3, cleared.size());
+      cleared.forEach(event -> assertEquals(Event.Kind.REMOVED, event.kind()));
+      assertEquals(all.subList(3, 6), places(cache.events().snapshot().events()));
     }
   }
 }

@@ -38,6 +38,7 @@ final class EventOperations {
     s.results.put("newest", found.newest());
     s.results.put("kinds", of(events, event -> event.kind().ordinal() + 1));
     s.results.put("groups", of(events, Event::group));
+    s.results.put("tiers", of(events, Event::tier));
     StringBuilder keys = new StringBuilder();
     StringBuilder parents = new StringBuilder();
     for (Event event : events) {

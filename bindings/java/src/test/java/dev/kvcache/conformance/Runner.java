@@ -180,7 +180,7 @@ public final class Runner {
     if (s.has("fingerprint")) {
       config.fingerprint(bytes(s, "fingerprint"));
     }
-    config.eventsCapacity(s.integer("events_capacity", 0));
+    config.eventsCapacity(s.integer("events_capacity", 0)).eventsTierPages(s.integer("events_tier_pages", 0));
     config.prefixPages(s.integer("prefix_pages", 0)).prefixCheckpoints(s.integer("prefix_checkpoints", 0));
     return s.word("storage", "").equals("none") ? config.tablesOnly() : config;
   }
