@@ -15,7 +15,9 @@
 // after the next one (DecodeKeys::far). The near prefetch goes to the level-1 cache. It fetches the line that is read
 // kNearKeys keys later. Without far prefetches, loads would wait for memory, because near prefetches are issued too
 // late. Without near prefetches, loads would wait for the level-2 cache. A waiting load occupies one of the few line
-// buffers that other loads need. SPDX-License-Identifier: Apache-2.0
+// buffers that other loads need.
+//
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cpu/attend/format.h"
