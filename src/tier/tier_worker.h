@@ -133,7 +133,7 @@ class TierWorker {
   int32_t num_tiers() const noexcept { return num_tiers_.load(std::memory_order_acquire); }
   const Tier& tier(int32_t index) const noexcept { return tiers_[index]; }
   std::span<const Tier> tiers() const noexcept { return {tiers_, static_cast<size_t>(num_tiers())}; }
-  bool in_child() const noexcept { return in_child_; }
+  const std::atomic<bool>& in_child() const noexcept { return in_child_; }
 
   // Finds, for each key, the first tier that has it.
   void lookup(std::span<const kvc_tier_key> keys, std::span<Found> found);
@@ -156,7 +156,6 @@ class TierWorker {
   // Makes a load with progress load the pages of groups with early layers first. limit_ns: if > 0, the load is
   // cancelled after this time.
   void load_by_group(uint64_t load, int64_t limit_ns);
-  const std::atomic<bool>& in_child() const noexcept { return in_child_; }
   // Starts to store pages, each in the first tier that accepts it. Returns a number for poll_load. The caller has set
   // found.bytes of each page to the size of its object. If host tiers have no room for all pages, and no other tier
   // takes them, nothing is stored and nothing is evicted.
