@@ -169,12 +169,13 @@ void move_out_and_in(World &w, kvc_cache *cache, kvc_seq seq) {
   if (CALL(kvc_seq_resume, cache, seq, &job, w.plain_error()) != KVC_OK || !wait()) std::abort();
 }
 
-// Attaches a sequence to a load that runs, and uses it. Without KVC_PENDING_WAIT, calls may return PENDING.
+// Attaches a sequence to a load that runs, and uses it. Without KVC_PENDING_WAIT, calls may return PENDING. Takes
+// nothing from the input, because that would change what the inputs of the corpus do after it.
 void use_pending(World &w, kvc_cache *cache, kvc_job job) {
   kvc_pending_options options;
   kvc_pending_options_init(&options);
-  options.flags = static_cast<uint32_t>(w.in.below(3));
-  options.timeout_ns = w.in.number(w.in.below(9));
+  options.flags = job % 2 == 0 ? KVC_PENDING_WAIT : 0;
+  options.timeout_ns = static_cast<int64_t>(job % 3 * 1000);
   kvc_seq seq = 0;
   int64_t tokens = 0;
   CALL(kvc_prefix_attach_pending, cache, kvc_job{0}, &options, &seq, &tokens, w.plain_error());

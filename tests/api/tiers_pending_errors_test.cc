@@ -28,7 +28,8 @@ TEST(TiersPendingErrors, OtherCallsReturnPending) {
   const int64_t length = 8, window = 8, sinks = 0;
   refused(kvc_seq_truncate(cache, 1, &seq, &length, &error));
   refused(kvc_seq_set_streaming(cache, 1, &seq, &sinks, &window, 0, &error));
-  const kvc_prefix_query query = Prefix::query(Tokens(e.prompt.begin(), e.prompt.begin() + 32));
+  const Tokens loaded(e.prompt.begin(), e.prompt.begin() + 32);
+  const kvc_prefix_query query = Prefix::query(loaded);
   refused(kvc_prefix_publish(cache, seq, &query, nullptr, nullptr, &error));
   kvc_job moved = 0;
   refused(kvc_seq_suspend(cache, seq, &moved, &error));

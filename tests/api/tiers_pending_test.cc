@@ -348,6 +348,23 @@ TEST(TiersPending, LengthsAreWholePages) {
   EXPECT_EQ(e.engine.serve(e.prompt).tokens, 31);
 }
 
+// The job loads only the page of the last token, which the sequence leaves out.
+TEST(TiersPending, NothingIsPendingIfThePoolsHaveTheLength) {
+  PendingEngine e(TieredSpec{}, 32);
+  e.engine.serve(Tokens(e.prompt.begin(), e.prompt.begin() + 28));
+  e.hold();
+  kvc_job job = 0;
+  int64_t tokens = 0;
+  const kvc_seq seq = e.attach_new(&job, &tokens);
+  EXPECT_EQ(tokens, 28);
+  expect_info(e, seq, nothing_pending(e.engine.spec));
+  kvc_seq child = 0;
+  EXPECT_EQ(kvc_seq_fork(e.engine.cache(), 1, &seq, nullptr, &child, nullptr, nullptr), KVC_OK);
+  e.complete(seq);
+  e.tier.release();
+  EXPECT_EQ(e.engine.wait(job), 4);
+}
+
 TEST(TiersPending, APrefixOfThePoolsNeedsNoLayer) {
   PendingEngine e(TieredSpec{}, 65);
   const Tokens first(e.prompt.begin(), e.prompt.begin() + 32);
