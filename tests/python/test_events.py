@@ -226,13 +226,11 @@ def test_pages_of_tiers_are_told(tmp_path):
     with tiered(tmp_path) as cache:
         store(cache, tokens, session=3)
         events = cache.events.read(0).events
-        # The host tier has room for two pages: the first one has left it.
-        kept = [(e.kind, e.tier, e.key) for e in events if e.tier == 1]
-        assert kept[:2] == [("stored", 1, keys[0]), ("stored", 1, keys[1])]
-        assert sorted(kept[2:]) == [("removed", 1, keys[0]), ("stored", 1, keys[2])]
-        disk = [event for event in events if event.tier == 2]
-        assert [(e.key, e.parent, e.position, e.session) for e in disk] == [(keys[0], None, 0, 3), (keys[1], keys[0], 4, 3),
-                                                                            (keys[2], keys[1], 8, 3)]  # fmt: skip
+        # The host tier has room for two pages, so the first one has left it. A disk ends stores in any order.
+        kept = [(event.kind, event.key) for event in events if event.tier == 1]
+        assert {key for kind, key in kept if kind == "stored"} - {key for kind, key in kept if kind == "removed"} == set(keys[1:])
+        disk = sorted((e.position, e.key, e.parent, e.session) for e in events if e.tier == 2)
+        assert disk == [(0, keys[0], None, 3), (4, keys[1], keys[0], 3), (8, keys[2], keys[1], 3)]
         places = Places()
         message = cache.events.read_message(0, timestamp=1.0)
         places.apply(message.payload)

@@ -66,12 +66,12 @@ def test_vllm_reads_maps():
         assert all(isinstance(event, VLLM["BlockStored"]) for event in snapshot.events[1:])
 
 
-def test_vllm_reads_pages_of_tiers(tmp_path):
+def test_vllm_reads_pages_of_tiers():
     tokens = list(range(8))
     layers = [kvcache.Layer(q_heads=1, kv_heads=1, head_dim=8)]
     with kvcache.Cache(layers, page_size=PAGE, capacity_tokens=64, prefix_index=True, fingerprint=MODEL,
                        events_capacity=100, events_tier_pages=100) as cache:  # fmt: skip
-        cache.add_disk_tier(tmp_path / "tier")
+        cache.add_host_tier(1 << 20, medium="STORAGE")
         test_events.store(cache, tokens)
         keys = kvcache.page_keys(tokens, PAGE, MODEL)
         for arrays in (False, True):
