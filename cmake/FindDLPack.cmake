@@ -1,6 +1,9 @@
 # Finds dlpack/dlpack.h of at least the requested version. Sets DLPACK_INCLUDE_DIR and DLPack_VERSION.
 # The header comes with the Python package apache-tvm-ffi, whose tvm-ffi-config prints its path, or with a system package.
-if(NOT DLPACK_INCLUDE_DIR)
+# Source packages of libkvcache carry it in include/dlpack.
+if(NOT DLPACK_INCLUDE_DIR AND EXISTS ${CMAKE_CURRENT_LIST_DIR}/../include/dlpack/dlpack.h)
+  cmake_path(SET dlpack_hint NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../include)
+elseif(NOT DLPACK_INCLUDE_DIR)
   find_program(TVM_FFI_CONFIG tvm-ffi-config HINTS ${CMAKE_CURRENT_LIST_DIR}/../.venv/bin NO_CMAKE_FIND_ROOT_PATH)
   mark_as_advanced(TVM_FFI_CONFIG)
   if(TVM_FFI_CONFIG)

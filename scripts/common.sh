@@ -23,12 +23,12 @@ fi
 
 # set_up LEVEL TOOL...: runs scripts/setup.sh for a script that works in a fresh clone, unless a calling script did that. Then every
 # tool must be in .venv or in the path. With KVC_SET_UP_ONLY the script ends here; tests/python/test_scripts.py uses that.
-# The level `full` has what every level has but `windows`.
+# The level `full` has what every level has but `windows` and `packaging`.
 set_up() {
   local level=$1 tool
   shift
   case "${KVC_SET_UP:-} $level" in
-    "full "[!w]* | "$level $level" | "test demo" | "languages demo") ;;
+    "full "[!wp]* | "$level $level" | "test demo" | "languages demo" | "packaging demo") ;;
     *)
       bash scripts/setup.sh "$level"
       export KVC_SET_UP=$level

@@ -6,15 +6,22 @@
 #   goproxy/                          the Go module, as a module proxy serves it (GOPROXY=file://...)
 #   kvcache-VERSION.jar               Java, natives within
 #   kvcache-VERSION-windows-x86_64.zip   as the tarball, from the build of scripts/windows.sh; only if it is named
+#   libkvcache-VERSION.tar.gz   the sources: the files that git tracks, and the headers of DLPack and xxHash; only if it is named
+#   recipes/                  the recipes of packaging/ for that source archive; only if they are named. KVCACHE_RELEASES is the
+#                             address of the folder where the archive is published, by default that of build/packages
 #
-#   package.sh [tarball|wheel|crates|go|jar|windows ...]     all but windows by default
+#   package.sh [tarball|wheel|crates|go|jar|windows|source|recipes ...]     all from tarball to jar by default
 # The C library of the build machine decides which systems can run the result: each symbol has the newest version that the
 # linker found. Debian 12 with gcc 12 gives glibc 2.34 and libstdc++ 11 (GLIBCXX_3.4.29), called manylinux_2_34.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-if [ "$*" = windows ]; then
+[ $# -gt 0 ] || set -- tarball wheel crates go jar
+from_release=$(printf '%s\n' "$@" | grep -vxE 'windows|source|recipes' || true) # what is made from the release build
+if [ -n "$from_release" ]; then
+  set_up full cmake ninja cargo go mvn jar auditwheel
+elif [[ " $* " == *" windows "* ]]; then
   set_up windows cmake
 else
-  set_up full cmake ninja cargo go mvn jar auditwheel
+  set_up demo
 fi
 packages=$root/build/packages
 platform=$(uname -m)
@@ -26,10 +33,22 @@ aarch64=${KVCACHE_AARCH64_BUILD:-$root/build/aarch64} # the preset aarch64. If i
 # Equal inputs give equal packages: they hold no build time, owner or folder order. A zip file cannot hold a time before
 # 1980, so its time is the second day of that year.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315619200}
+stripped=$(mktemp -d)
+trap 'rm -rf "$stripped"' EXIT
 
 release_build() {
   [ -f "$release/CMakeCache.txt" ] || PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python"
   cmake --build "$release" --target kvcache --parallel "$jobs"
+}
+
+# Prints the path of a build's library without its symbols, which is made at the first call.
+stripped_library() { # BUILD STRIP
+  local library=$stripped/$2/libkvcache.so
+  if [ ! -f "$library" ]; then
+    mkdir -p "$stripped/$2"
+    "$2" -o "$library" "$1/src/libkvcache.so" || return # explicit, because `set -e` has no effect in $(...)
+  fi
+  echo "$library"
 }
 
 tarball() {
@@ -61,13 +80,13 @@ crates() {
 }
 
 go_module() {
-  local stage libraries
+  local stage library libraries
   stage=$(mktemp -d)
-  strip -o "$stage/native.so" "$release/src/libkvcache.so"
-  libraries=(linux_"$(go env GOARCH)"="$stage/native.so")
+  library=$(stripped_library "$release" strip)
+  libraries=(linux_"$(go env GOARCH)"="$library")
   if [ -f "$aarch64/src/libkvcache.so" ]; then
-    aarch64-linux-gnu-strip -o "$stage/arm64.so" "$aarch64/src/libkvcache.so"
-    libraries+=(linux_arm64="$stage/arm64.so")
+    library=$(stripped_library "$aarch64" aarch64-linux-gnu-strip)
+    libraries+=(linux_arm64="$library")
   fi
   xxhash_license > "$stage/xxhash" # its functions are compiled into the libraries
   rm -rf "$packages/goproxy"
@@ -77,11 +96,11 @@ go_module() {
 }
 
 java_jar() {
-  local stage
+  local stage library
   stage=$(mktemp -d)
-  strip -o "$stage/libkvcache.so" "$release/src/libkvcache.so"
+  library=$(stripped_library "$release" strip)
   ( cd bindings/java
-    KVCACHE_LIBRARY=$stage/libkvcache.so DLPACK_INCLUDE_DIR=$dlpack mvn --batch-mode --quiet -DskipTests \
+    KVCACHE_LIBRARY=$library DLPACK_INCLUDE_DIR=$dlpack mvn --batch-mode --quiet -DskipTests \
       -Dproject.build.outputTimestamp="$SOURCE_DATE_EPOCH" clean package )
   [ ! -f "$aarch64/src/libkvcache.so" ] || aarch64_natives "$stage/natives/Linux-aarch64"
   mkdir -p "$stage/META-INF" "$stage/natives"
@@ -96,11 +115,11 @@ java_jar() {
 
 # The JNI layer and the library of the jar, for another architecture.
 aarch64_natives() { # FOLDER
-  local build=$root/build/java-aarch64
-  aarch64-linux-gnu-strip -o "$stage/libkvcache_aarch64.so" "$aarch64/src/libkvcache.so"
+  local build=$root/build/java-aarch64 library
+  library=$(stripped_library "$aarch64" aarch64-linux-gnu-strip)
   cmake -S bindings/java/native -B "$build" -DCMAKE_TOOLCHAIN_FILE="$root/cmake/aarch64-linux-gnu.cmake" \
     -DCMAKE_BUILD_TYPE=Release -DJAVA_HOME="$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")" \
-    -DDLPACK_INCLUDE_DIR="$dlpack" -DNATIVES="$1" -DKVCACHE_LIBRARY="$stage/libkvcache_aarch64.so" > /dev/null
+    -DDLPACK_INCLUDE_DIR="$dlpack" -DNATIVES="$1" -DKVCACHE_LIBRARY="$library" > /dev/null
   cmake --build "$build"
   aarch64-linux-gnu-strip --strip-unneeded "$1"/libkvcache_jni.so
 }
@@ -117,12 +136,34 @@ windows_zip() {
   rm -rf "$stage"
 }
 
+# The files of the working tree that git tracks, so that changes can be tried before they are committed. The time is that of
+# the last commit. The headers are those of .venv and of the system: recipes need nothing else but a compiler and CMake.
+source_archive() {
+  local name=libkvcache-$version stage
+  stage=$(mktemp -d)
+  mkdir -p "$stage/$name/include/dlpack" "$stage/$name/include/xxhash"
+  git ls-files -z | tar --create --null --files-from - | tar --extract --directory "$stage/$name"
+  cp "$dlpack/dlpack/dlpack.h" "$stage/$name/include/dlpack"
+  cp LICENSE "$stage/$name/LICENSE.dlpack" # DLPack's licence is the same text
+  cp "$(xxhash_include_dir)/xxhash.h" "$stage/$name/include/xxhash"
+  xxhash_license > "$stage/$name/LICENSE.xxhash"
+  tar --sort=name --owner=0 --group=0 --numeric-owner --mode=go=rX,u+w --mtime="@$(git log -1 --format=%ct)" \
+    --directory "$stage" --create "$name" | gzip --no-name > "$packages/$name.tar.gz"
+  rm -rf "$stage"
+}
+
+recipes() {
+  rm -rf "$packages/recipes"
+  "$python" scripts/fill_recipes.py "$packages/libkvcache-$version.tar.gz" "$packages/recipes" \
+    --releases "${KVCACHE_RELEASES:-file://$packages}"
+}
+
 mkdir -p "$packages"
-[ "$*" = windows ] || release_build
-[ $# -gt 0 ] || set -- tarball wheel crates go jar
+[ -z "$from_release" ] || release_build
 for kind in "$@"; do
   case $kind in
-    tarball|wheel|crates) $kind ;;
+    tarball|wheel|crates|recipes) $kind ;;
+    source) source_archive ;;
     go) go_module ;;
     jar) java_jar ;;
     windows) windows_zip ;;
@@ -130,6 +171,6 @@ for kind in "$@"; do
   esac
 done
 ls -l "$packages"
-[ "$*" != windows ] || exit 0
+[ -n "$from_release" ] || exit 0
 needs() { objdump -T "$release/src/libkvcache.so.0" | grep -o "$1[0-9.]*" | sort -V | tail -n 1; }
 echo "the library needs $(needs GLIBC_) and $(needs GLIBCXX_)"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what the other scripts need: Debian packages (as root or by sudo; otherwise it lists what is missing), and a
 # virtual environment in .venv. A second run does nothing.
-#   bash scripts/setup.sh [demo|languages|test|windows|full]   languages: Rust, Go and Java; windows: as test, and mingw-w64 and
-#                                                              Wine; full: all but mingw-w64 and Wine, which only windows.sh needs
+#   bash scripts/setup.sh [demo|languages|test|windows|packaging|full]   languages: Rust, Go and Java; windows: as test, and
+#                                                              mingw-w64 and Wine, which only windows.sh needs; packaging: as
+#                                                              demo, and what only try_recipes.sh needs; full: all others
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=${1:-test}
 case $level in
-  demo | languages | test | windows | full) ;;
-  *) echo "setup.sh: no level $level; demo, languages, test, windows or full" >&2 && exit 2 ;;
+  demo | languages | test | windows | packaging | full) ;;
+  *) echo "setup.sh: no level $level; demo, languages, test, windows, packaging or full" >&2 && exit 2 ;;
 esac
 
 has() { command -v "$1" > /dev/null; }
@@ -43,6 +44,14 @@ if [ "$level" = windows ]; then
   want g++-mingw-w64-x86-64-posix has x86_64-w64-mingw32-g++-posix
   want wine has wine
   want wine64 test -e /usr/lib/wine/wine64
+fi
+if [ "$level" = packaging ]; then
+  want pkg-config has pkg-config
+  want dpkg-dev has dpkg-buildpackage
+  want fakeroot has fakeroot
+  want debhelper has dh
+  want lintian has lintian
+  want ruby has ruby
 fi
 if [ "$level" = full ]; then
   want clang-19 has clang-19

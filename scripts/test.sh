@@ -8,7 +8,6 @@
 #   bash scripts/test.sh torch-operators      likewise: PyTorch compiles and exports graphs with the operators of integrations/torch
 #   bash scripts/test.sh torch-oldest         likewise: as torch-operators, and once more with PyTorch 2.10, which it installs
 #   bash scripts/test.sh lmcache sglang       likewise: they install LMCache (200 MB) and SGLang (900 MB)
-#   bash scripts/test.sh docs                 likewise: it builds the site of the documentation, and opens it in a browser
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
 #   bash scripts/test.sh transformers-census  likewise: small models of every architecture; it writes a page of the documents
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -355,7 +354,7 @@ torch_and_cuda() { # build/cuda and .venv-transformers
 
 # The last groups of --full. Where time is short, only the first ones run. So the hash of the commit chooses which group is the
 # first, and each group is the first at some commits. Windows takes half an hour, so it comes after all of them.
-last_groups=(with_clang fuzzing asan tsan aarch64 cuda_80 coverage)
+last_groups=(with_clang fuzzing asan tsan aarch64 cuda_80 coverage published)
 with_clang() {
   late_part thread-safety thread_safety
   late_part clang-tidy bash scripts/clang_tidy.sh
@@ -391,6 +390,10 @@ coverage() {
   part coverage-report coverage_report
   ! grep -q '^coverage-report=ok' "$logs/ran" ||
     sed -n 's/ *Total:|/    lines and functions that these ran: /p' "$logs/coverage-report.log"
+}
+published() { # what others read and install: the site of the documentation, and the recipes for package managers
+  late_part docs docs
+  late_part recipes bash scripts/try_recipes.sh --junitxml="$logs/recipes.xml"
 }
 run_last_groups() {
   local count=${#last_groups[@]} hash first i
@@ -431,9 +434,6 @@ if [ $level = full ]; then
 fi
 if [[ " ${only[*]} " == *" rust-candle "* ]]; then
   part rust-candle rust_candle
-fi
-if [[ " ${only[*]} " == *" docs "* ]]; then
-  part docs docs
 fi
 if [[ " ${only[*]} " == *" vllm "* ]]; then
   part vllm bash integrations/vllm/test.sh --junitxml="$logs/vllm.xml"

@@ -16,8 +16,11 @@ WITHOUT = {"setup.sh", "test.sh", "common.sh", "gpu_check.sh", "miri.sh"}
 DEMO = ["cmake", "ninja"]
 LANGUAGES = [*DEMO, "cargo", "go", "java", "javac", "jar", "mvn", "swig"]
 WINDOWS = [*DEMO, "x86_64-w64-mingw32-g++-posix", "wine"]
-TOOLS = {"demo": DEMO, "languages": LANGUAGES, "test": DEMO, "windows": WINDOWS,
+PACKAGING = [*DEMO, "dpkg-buildpackage", "dh", "lintian", "ruby"]
+TOOLS = {"demo": DEMO, "languages": LANGUAGES, "test": DEMO, "windows": WINDOWS, "packaging": PACKAGING,
          "full": [*LANGUAGES, "auditwheel", "clang++-19", "clang-tidy-19"]}
+# Scripts with a level that `full` does not include, and what it installs.
+OWN_SET_UP = {"scripts/windows.sh": "Wine and mingw-w64", "scripts/try_recipes.sh": "debhelper and lintian"}
 REAL = os.environ.get("KVC_FRESH_SET_UP") == "real"
 
 
@@ -60,16 +63,17 @@ def test_a_script_says_what_it_is_for(tmp_path, script):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_sets_up_what_it_needs(clone, script):
-    if REAL and script == "scripts/windows.sh":
-        pytest.skip("it would install Wine and mingw-w64, which only the part windows of scripts/test.sh does")
+    if REAL and script in OWN_SET_UP:
+        pytest.skip(f"it would install {OWN_SET_UP[script]}, which only one part of scripts/test.sh does")
     set_up_only(clone, script)
 
 
-@pytest.mark.skipif(REAL, reason="it would install Wine and mingw-w64, which only the part windows of scripts/test.sh does")
-def test_a_full_set_up_lacks_what_windows_needs(clone):
-    """A part of scripts/test.sh --full gets KVC_SET_UP=full. For mingw-w64 and Wine, the script must still set up."""
-    set_up_only(clone, "scripts/windows.sh", KVC_SET_UP="full")
-    assert (clone / "installed/wine").exists()
+@pytest.mark.skipif(REAL, reason="it would install what only one part of scripts/test.sh installs")
+@pytest.mark.parametrize(("script", "tool"), [("scripts/windows.sh", "wine"), ("scripts/try_recipes.sh", "lintian")])
+def test_a_full_set_up_lacks_what_few_scripts_need(clone, script, tool):
+    """A part of scripts/test.sh --full gets KVC_SET_UP=full. For these tools, the script must still set up."""
+    set_up_only(clone, script, KVC_SET_UP="full")
+    assert (clone / "installed" / tool).exists()
 
 
 def set_up_only(clone, script, **variables):
