@@ -71,6 +71,7 @@ struct Pools final : TierWorker::Owner {
     written.emplace_back(page.group, page.block);
     return Written::kYes;
   }
+  void changed(int32_t, const TierPage &, bool) override {}
   void in_child() noexcept override {}
 };
 
