@@ -139,7 +139,10 @@ AttentionOutput attend_reference(const AttentionInput &in) {
     }
     spread *= 2.9 * unit;
   }
-  result.tolerance = 2 * worst + 1e-5 + spread + 4 * in.score_slack * extent;
+  // A float32 score of the size s may be off by 4 times s / 2^24, and a weight then by as much of its value. The naive
+  // sum may have less error by chance.
+  const double rounding = 0x1p-22 * std::fabs(largest) * extent;
+  result.tolerance = 2 * worst + 1e-5 + spread + rounding + 4 * in.score_slack * extent;
   result.lse_tolerance = 2 * std::fabs(lse32 - result.lse) + 1e-5 + 2e-6 * std::fabs(result.lse) + 2 * in.score_slack;
   return result;
 }
