@@ -118,6 +118,7 @@ const (
 	kvcTierSyncNone                 = 1
 	kvcTierSyncFull                 = 2
 	kvcTierHost                     = 1
+	kvcTierPinned                   = 2
 	kvcTierStorePublished           = 0
 	kvcTierStoreReused              = 1
 	kvcTierStoreNothing             = 2

@@ -44,6 +44,9 @@ type HostTierOptions struct {
 	// Medium is the name of the tier in messages of events, which no other tier has. Empty: "STORAGE"; of a host tier "CPU" if the
 	// cache is on a GPU, else "HOST"; with a number if that is taken.
 	Medium string
+	// Pinned is for a cache on a GPU, which then copies pages to and from this memory directly. CapacityBytes is at least 65536,
+	// and all of it is allocated and locked when the tier is added, which can take seconds.
+	Pinned bool
 }
 
 // LoadOptions says what the pages of a load get, as in PrefixOptions, and what computing would cost instead.
@@ -96,7 +99,7 @@ func (c *Cache) AddDiskTier(directory string, options DiskTierOptions) error {
 }
 
 // AddHostTier adds memory of this process that keeps published pages after they were evicted. It is below the tiers that were
-// added before, and takes memory when objects fill it.
+// added before, and takes memory when objects fill it, or all of it now if it is pinned.
 func (c *Cache) AddHostTier(options HostTierOptions) error {
 	a, h, err := c.enter("Cache.AddHostTier")
 	if err != nil {
@@ -106,6 +109,9 @@ func (c *Cache) AddHostTier(options HostTierOptions) error {
 	config := &a.tier
 	config.init()
 	config.flags, config.capacityBytes = kvcTierHost, options.CapacityBytes
+	if options.Pinned {
+		config.flags |= kvcTierPinned
+	}
 	config.store, config.minTokens = int32(options.Store), options.MinTokens
 	defer config.init()
 	if err := setMedium("Cache.AddHostTier", a, config, options.Medium); err != nil {

@@ -275,6 +275,8 @@ def test_a_failed_suspend_is_an_error_of_its_job():
         decode(cache, sequence, [1])
         with pytest.raises(kvcache.InvalidArgument, match="Tiers.add_host_tier: capacity_bytes is 10, not in"):
             cache.add_host_tier(10)
+        with pytest.raises(kvcache.Unsupported, match='Tiers.add_host_tier: the device "cpu" has no pinned memory'):
+            cache.add_host_tier(1 << 20, pinned=True)
     with kvcache.Cache(LAYERS, page_size=4, capacity_tokens=256) as cache:
         with pytest.raises(kvcache.Unsupported, match="Tiers.suspend: the cache has no tier"):
             cache.suspend(cache.add())

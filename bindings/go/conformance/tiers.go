@@ -31,7 +31,8 @@ var tiers = map[string]func(*script) ([]string, error){
 	"add_tier": quiet(func(s *script) error {
 		if s.has("host") {
 			return s.cache().AddHostTier(kvcache.HostTierOptions{CapacityBytes: int64(s.integer("capacity_bytes")),
-				Store: stores[s.words["store"]], MinTokens: int64(s.integer("min_tokens")), Medium: s.words["medium"]})
+				Store: stores[s.words["store"]], MinTokens: int64(s.integer("min_tokens")), Medium: s.words["medium"],
+				Pinned: s.has("pinned")})
 		}
 		folder := "KVCACHE_CONFORMANCE_SAVE"
 		if s.has("of_first") {

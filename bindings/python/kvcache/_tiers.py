@@ -153,18 +153,22 @@ class Tiers(Prefixes):
     """The calls of Cache on its tiers."""
 
     def add_host_tier(self, capacity_bytes: int, *, store: str = "published", min_tokens: int = 0,
-                      medium: str | None = None) -> None:
+                      medium: str | None = None, pinned: bool = False) -> None:
         """Adds memory of this process that keeps published pages after they were evicted. It is below the tiers before it.
 
         Args:
             capacity_bytes: the objects used least recently are removed beyond it. At least 4096. Memory is taken when objects
                 fill it.
             store, min_tokens, medium: as in add_disk_tier().
+            pinned: for a cache on a GPU, which then copies pages to and from this memory directly. capacity_bytes is at least
+                65536, and all of it is allocated and locked now, which can take seconds.
 
         Raises:
-            Unsupported (no prefix_index, no fingerprint, a GPU, storage="none"), InvalidArgument, OutOfRange, OutOfMemory.
+            Unsupported (no prefix_index, no fingerprint, storage="none", pinned on the CPU), InvalidArgument, OutOfRange,
+            OutOfMemory.
         """
-        self._add_host_tier(capacity_bytes, _number_of("add_host_tier", "store", store, _STORE), min_tokens, medium or "")
+        self._add_host_tier(capacity_bytes, _number_of("add_host_tier", "store", store, _STORE), min_tokens, medium or "",
+                            pinned)
 
     def add_disk_tier(self, directory: str | os.PathLike[str], *, capacity_bytes: int = 0, sync: str = "data",
                       store: str = "published", min_tokens: int = 0, medium: str | None = None) -> None:

@@ -20,7 +20,7 @@ static kvc_status add(void) {
   kvc_tier_config config;
   kvc_tier_config_init(&config);
   if (flag("host"))
-    config.flags = KVC_TIER_HOST;
+    config.flags = flag("pinned") ? KVC_TIER_HOST | KVC_TIER_PINNED : KVC_TIER_HOST;
   else
     config.directory = path_in(flag("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE", "directory");
   config.capacity_bytes = integer("capacity_bytes", 0);

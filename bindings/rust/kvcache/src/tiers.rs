@@ -79,6 +79,9 @@ pub struct HostTierOptions {
     /// The name of the tier in messages of events, which no other tier has. `None`: "STORAGE"; of a host tier "CPU" if the cache
     /// is on a GPU, else "HOST"; with a number if that is taken.
     pub medium: Option<String>,
+    /// For a cache on a GPU, which then copies pages to and from this memory directly. `capacity_bytes` is at least 65536, and
+    /// all of it is allocated and locked when the tier is added, which can take seconds.
+    pub pinned: bool,
 }
 
 /// The pages of a load as in [`PrefixOptions`](crate::PrefixOptions), and what computing would cost instead.
@@ -187,7 +190,7 @@ impl Cache {
     pub fn add_host_tier(&self, options: &HostTierOptions) -> Result<()> {
         let medium = medium_of(&options.medium)?;
         let config = sys::kvc_tier_config {
-            flags: sys::KVC_TIER_HOST,
+            flags: sys::KVC_TIER_HOST | if options.pinned { sys::KVC_TIER_PINNED } else { 0 },
             capacity_bytes: time(options.capacity_bytes),
             store: options.store.raw(),
             min_tokens: wide(options.min_tokens),

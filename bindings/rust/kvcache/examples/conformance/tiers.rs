@@ -32,7 +32,7 @@ fn add_tier(s: &Script) -> Done<Results> {
     let (capacity_bytes, min_tokens) = (s.number("capacity_bytes")?, s.number("min_tokens")?);
     let medium = s.word("medium").map(String::from);
     if s.has("host") {
-        s.cache()?.add_host_tier(&HostTierOptions { capacity_bytes, store, min_tokens, medium })?;
+        s.cache()?.add_host_tier(&HostTierOptions { capacity_bytes, store, min_tokens, medium, pinned: s.has("pinned") })?;
         return Ok(Vec::new());
     }
     let options = DiskTierOptions {

@@ -22,9 +22,10 @@ final class TierOperations {
   static void register(Map<String, Consumer<Script>> operations) {
     operations.put("add_tier", s -> {
       if (s.has("host")) {
-        s.cache().addHostTier(HostTier.of(s.integer("capacity_bytes", 0))
+        HostTier tier = HostTier.of(s.integer("capacity_bytes", 0))
             .store(DiskTier.Store.valueOf(s.word("store", "published").toUpperCase(Locale.ROOT)))
-            .minTokens(s.integer("min_tokens", 0)).medium(s.word("medium", null)));
+            .minTokens(s.integer("min_tokens", 0)).medium(s.word("medium", null));
+        s.cache().addHostTier(s.has("pinned") ? tier.pinned() : tier);
         return;
       }
       String folder = s.has("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE";
