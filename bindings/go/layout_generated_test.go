@@ -793,6 +793,8 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_TIER_SYNC_FULL", int64(kvcTierSyncFull)},
 	{"KVC_TIER_HOST", int64(kvcTierHost)},
 	{"KVC_TIER_PINNED", int64(kvcTierPinned)},
+	{"KVC_TIER_BLOCKING", int64(kvcTierBlocking)},
+	{"KVC_TIER_IO_URING", int64(kvcTierIoUring)},
 	{"KVC_TIER_STORE_PUBLISHED", int64(kvcTierStorePublished)},
 	{"KVC_TIER_STORE_REUSED", int64(kvcTierStoreReused)},
 	{"KVC_TIER_STORE_NOTHING", int64(kvcTierStoreNothing)},

@@ -23,7 +23,8 @@ Status check_medium(const char* medium) {
 }
 
 Status check_tier_config(const kvc_tier_config& config) {
-  if ((config.flags & ~uint32_t{KVC_TIER_HOST | KVC_TIER_PINNED}) != 0) {
+  constexpr uint32_t kDiskFlags = KVC_TIER_BLOCKING | KVC_TIER_IO_URING;
+  if ((config.flags & ~uint32_t{KVC_TIER_HOST | KVC_TIER_PINNED | kDiskFlags}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", config.flags);
   }
   const bool host = (config.flags & KVC_TIER_HOST) != 0;
@@ -34,6 +35,11 @@ Status check_tier_config(const kvc_tier_config& config) {
   if (int{config.directory != nullptr} + int{config.tier != nullptr} + int{host} != 1) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory is %s, tier is %s and flags is 0x%x: one is needed",
                          config.directory == nullptr ? "NULL" : "set", config.tier == nullptr ? "NULL" : "set",
+                         config.flags);
+  }
+  const bool disk_flags = (config.flags & kDiskFlags) != 0;
+  if ((disk_flags && config.directory == nullptr) || (config.flags & kDiskFlags) == kDiskFlags) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: at most one of 0x4 and 0x8, and for a directory",
                          config.flags);
   }
   if (config.sync < KVC_TIER_SYNC_DATA || config.sync > KVC_TIER_SYNC_FULL) {
@@ -91,6 +97,9 @@ Status open_tier(const kvc_tier_config& config, const std::shared_ptr<Context>& 
   options.sync = config.sync == KVC_TIER_SYNC_NONE   ? DiskSync::kNever
                  : config.sync == KVC_TIER_SYNC_DATA ? DiskSync::kData
                                                      : DiskSync::kFull;
+  options.reads = (config.flags & KVC_TIER_BLOCKING) != 0   ? DiskReads::kBlocking
+                  : (config.flags & KVC_TIER_IO_URING) != 0 ? DiskReads::kTogether
+                                                            : DiskReads::kAny;
   return open_disk_tier(options, table);
 }
 

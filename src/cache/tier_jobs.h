@@ -48,6 +48,7 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   std::span<const TierWorker::Tier> tiers() const noexcept { return worker_.tiers(); }
   int descriptor() const noexcept { return worker_.descriptor(); }
   int32_t num_tiers() const noexcept { return worker_.num_tiers(); }
+  int32_t num_by_io_uring() const noexcept { return worker_.num_by_io_uring(); }
   TierWorker::Counts counts() { return worker_.counts(); }
 
   // Copies the tokens of a query, and computes the keys of its whole pages. session: of a publish; else 0.

@@ -134,6 +134,8 @@ class TierWorker {
   // Adopts an open tier.
   Status add(const Tier& tier);
   int32_t num_tiers() const noexcept { return num_tiers_.load(std::memory_order_acquire); }
+  // The number of tiers that read files by io_uring.
+  int32_t num_by_io_uring() const noexcept;
   const Tier& tier(int32_t index) const noexcept { return tiers_[index]; }
   std::span<const Tier> tiers() const noexcept { return {tiers_, static_cast<size_t>(num_tiers())}; }
   bool in_child() const noexcept { return in_child_; }

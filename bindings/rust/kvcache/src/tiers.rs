@@ -54,6 +54,18 @@ fn medium_of(medium: &Option<String>) -> Result<Option<CString>> {
     medium.as_ref().map(|medium| path_of("medium", Path::new(medium))).transpose()
 }
 
+/// How the threads of a folder's tier read files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TierReads {
+    /// As `IoUring` where the kernel allows it, else as `Blocking`.
+    #[default]
+    Any,
+    /// Each thread reads one file at a time.
+    Blocking,
+    /// A thread reads several small files at once, by io_uring.
+    IoUring,
+}
+
 /// How a folder keeps pages. The default has no limit, and stores all that is published.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiskTierOptions {
@@ -66,6 +78,7 @@ pub struct DiskTierOptions {
     /// The name of the tier in messages of events, which no other tier has. `None`: "STORAGE"; of a host tier "CPU" if the cache
     /// is on a GPU, else "HOST"; with a number if that is taken.
     pub medium: Option<String>,
+    pub reads: TierReads,
 }
 
 /// How memory of this process keeps pages.
@@ -180,6 +193,11 @@ impl Cache {
             store: options.store.raw(),
             min_tokens: wide(options.min_tokens),
             medium: medium.as_ref().map_or(null(), |medium| medium.as_ptr()),
+            flags: match options.reads {
+                TierReads::Any => 0,
+                TierReads::Blocking => sys::KVC_TIER_BLOCKING,
+                TierReads::IoUring => sys::KVC_TIER_IO_URING,
+            },
             ..Default::default()
         };
         // SAFETY: the config borrows two names for the time of the call.

@@ -32,7 +32,8 @@ final class TierOperations {
       s.cache().addDiskTier(DiskTier.in(SaveOperations.path(folder, s, "directory")).capacityBytes(s.integer("capacity_bytes", 0))
           .sync(DiskTier.Sync.valueOf(s.word("sync", "data").toUpperCase(Locale.ROOT)))
           .store(DiskTier.Store.valueOf(s.word("store", "published").toUpperCase(Locale.ROOT)))
-          .minTokens(s.integer("min_tokens", 0)).medium(s.word("medium", null)));
+          .minTokens(s.integer("min_tokens", 0)).medium(s.word("medium", null))
+          .reads(DiskTier.Reads.valueOf(s.word("reads", "any").toUpperCase(Locale.ROOT))));
     });
     operations.put("load_prefix", TierOperations::load);
     operations.put("attach_pending", s -> {
