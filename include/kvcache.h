@@ -2753,8 +2753,15 @@ enum kvc_tier_sync {
 };
 
 enum kvc_tier_flag {
-  KVC_TIER_HOST = 1 /* the tier is memory of this process, of at most capacity_bytes. It keeps the pages that the pools
-                       evict */
+  KVC_TIER_HOST = 1,    /* the tier is memory of this process, of at most capacity_bytes. It keeps the pages that the pools
+                           evict */
+  KVC_TIER_PINNED = 2,  /* with KVC_TIER_HOST, in a cache on a GPU: the memory is locked, and the GPU copies pages to and
+                           from it directly. kvc_cache_add_tier allocates all of it, which can take seconds, and
+                           kvc_cache_destroy frees it */
+  KVC_TIER_BLOCKING = 4, /* disk: each thread of the tier reads one file at a time, in system calls that block. Without this
+                            flag, a thread reads several small objects at once by io_uring, where the kernel allows that */
+  KVC_TIER_IO_URING = 8 /* disk: if the kernel does not allow io_uring, kvc_cache_add_tier returns UNSUPPORTED with the
+                           reason. Not with KVC_TIER_BLOCKING */
 };
 
 /* Which published pages a tier stores. */
@@ -2776,9 +2783,9 @@ typedef struct kvc_tier_config {
   const kvc_tier *tier;       /* nullable; adopted: a tier that the engine implements */
   int64_t capacity_bytes;     /* disk and host: the largest size of all objects. When it is exceeded, the least recently used
                                  objects are removed. Disk: 0 = no limit. Host: at least 4096; memory is allocated only when
-                                 objects need it */
+                                 objects need it. KVC_TIER_PINNED: at least 65536 */
   int32_t store;              /* KVC_TIER_STORE_* */
-  uint32_t flags;             /* KVC_TIER_HOST or 0 */
+  uint32_t flags;             /* KVC_TIER_HOST, PINNED, BLOCKING, IO_URING, or 0 */
   int64_t min_tokens;         /* >= 0: a publish of fewer tokens is not stored */
   const char *medium;         /* nullable; borrowed: the name of the tier in messages of events, 1..32 printable ASCII
                                  characters, which neither the pools ("CPU" or "GPU") nor another tier has. NULL = "STORAGE",
@@ -2795,9 +2802,11 @@ static inline void kvc_tier_config_init(kvc_tier_config *config) {
 /* Adds a tier to a cache. If several tiers have a page, it is loaded from the tier that was added first.
  *   config  borrowed; its tier is adopted, and kvc_cache_destroy closes the tier
  * The call may wait for I/O, because it lists the directory.
- * Errors: INVALID_ARGUMENT (directory, tier, store, sync, medium or the capacity of a host tier), OUT_OF_RANGE
- * (capacity_bytes, min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of
- * kvcache_tier.h, or flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+ * Errors: INVALID_ARGUMENT (directory, tier, store, sync, medium, flags that exclude each other, or the capacity of a host
+ * tier), OUT_OF_RANGE (capacity_bytes, min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier,
+ * another version of kvcache_tier.h, unknown flags, KVC_TIER_PINNED on the CPU, or KVC_TIER_IO_URING where the kernel
+ * forbids it), IO (the directory cannot be used), OUT_OF_MEMORY (also if the device cannot lock as much memory). After a
+ * failure, the cache has no new tier. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_add_tier(kvc_cache *cache, const kvc_tier_config *config, kvc_error *error);
 
 /* Id of a job: a load, suspend or resume in the background. 0 = no job. */

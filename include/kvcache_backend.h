@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 14
+#define KVC_BACKEND_VERSION 15
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -902,6 +902,15 @@ typedef struct kvc_backend {
    * stream_destroy waits for the work of the stream. */
   kvc_status (*stream_create)(kvc_backend_device *device, void **stream, kvc_error *error);
   void (*stream_destroy)(kvc_backend_device *device, void *stream);
+  /* Allocates host memory that is locked, so that the device copies it while the host runs on. Its bytes may be anything. The
+   * memory is that of this process, and a child of fork() must not use it. Not on the hot path. */
+  kvc_status (*pin)(kvc_backend_device *device, int64_t bytes, void **memory, kvc_error *error);
+  void (*unpin)(kvc_backend_device *device, void *memory);
+  /* Copies between device memory and memory of `pin`, in either direction, in the order of the stream. The host must not
+   * change or free the memory before the copy is done. wait: 1 = waits for all work of the stream, this copy included; then
+   * bytes may be 0. Not on the hot path. */
+  kvc_status (*copy_pinned)(kvc_backend_device *device, void *target, const void *source, int64_t bytes, int32_t wait,
+                            void *stream, kvc_error *error);
   /* Creates the device's copy of a node pool. nodes: the host's pool [num_nodes, FANOUT], which stays at this address while
    * the mirror exists. on_device: out, the address of the copy, for kvc_backend_plan.device. */
   kvc_status (*mirror_create)(kvc_backend_device *device, const int32_t *nodes, int64_t num_nodes,

@@ -164,7 +164,8 @@ static inline void kvc_tier_stats_init(kvc_tier_stats *stats) {
 enum kvc_tier_table_flag {
   KVC_TIER_KEEPS = 1, /* the tier supports KVC_TIER_ITEM_KEEP. If it has no room for such an item, the store completes as
                          RETRY */
-  KVC_TIER_REMOTE = 2 /* the objects are on another machine, or may be. Messages of events say so */
+  KVC_TIER_REMOTE = 2, /* the objects are on another machine, or may be. Messages of events say so */
+  KVC_TIER_READS_BY_IO_URING = 4 /* the disk tier reads several files at once by io_uring. For information */
 };
 
 /* A tier. The struct may be copied, and every copy stands for the same tier. All functions but `removed` must be set. */
@@ -175,7 +176,7 @@ struct kvc_tier { /* kvc_tier: kvcache.h */
   void *self;               /* the first argument of every function */
   int64_t max_object_bytes; /* size of the largest object that the tier can store; constant */
   int32_t max_job_items;    /* the largest number of items of one job; constant */
-  uint32_t flags;           /* KVC_TIER_KEEPS, KVC_TIER_REMOTE */
+  uint32_t flags;           /* KVC_TIER_KEEPS, KVC_TIER_REMOTE, KVC_TIER_READS_BY_IO_URING */
 
   /* Says for each of n keys whether the tier has its object. The function reads memory only. A tier that must search
    * elsewhere starts the search and returns PENDING.

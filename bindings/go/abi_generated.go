@@ -118,6 +118,9 @@ const (
 	kvcTierSyncNone                 = 1
 	kvcTierSyncFull                 = 2
 	kvcTierHost                     = 1
+	kvcTierPinned                   = 2
+	kvcTierBlocking                 = 4
+	kvcTierIoUring                  = 8
 	kvcTierStorePublished           = 0
 	kvcTierStoreReused              = 1
 	kvcTierStoreNothing             = 2

@@ -25,6 +25,15 @@ const (
 	TierStoreEvicted   TierStore = kvcTierStoreEvicted   // those that the pools will evict next
 )
 
+// TierReads says how the threads of a folder's tier read files.
+type TierReads int32
+
+const (
+	TierReadsAny      TierReads = 0               // as TierReadsIoUring where the kernel allows it, else as TierReadsBlocking
+	TierReadsBlocking TierReads = kvcTierBlocking // each thread reads one file at a time
+	TierReadsIoUring  TierReads = kvcTierIoUring  // a thread reads several small files at once, by io_uring
+)
+
 // DiskTierOptions says how a folder keeps pages. Zero is the default everywhere.
 type DiskTierOptions struct {
 	CapacityBytes int64 // the objects used least recently are removed beyond it; 0 = no limit
@@ -34,6 +43,7 @@ type DiskTierOptions struct {
 	// Medium is the name of the tier in messages of events, which no other tier has. Empty: "STORAGE"; of a host tier "CPU" if the
 	// cache is on a GPU, else "HOST"; with a number if that is taken.
 	Medium string
+	Reads  TierReads
 }
 
 // HostTierOptions says how memory of this process keeps pages.
@@ -44,6 +54,9 @@ type HostTierOptions struct {
 	// Medium is the name of the tier in messages of events, which no other tier has. Empty: "STORAGE"; of a host tier "CPU" if the
 	// cache is on a GPU, else "HOST"; with a number if that is taken.
 	Medium string
+	// Pinned is for a cache on a GPU, which then copies pages to and from this memory directly. CapacityBytes is at least 65536,
+	// and all of it is allocated and locked when the tier is added, which can take seconds.
+	Pinned bool
 }
 
 // LoadOptions says what the pages of a load get, as in PrefixOptions, and what computing would cost instead.
@@ -87,6 +100,7 @@ func (c *Cache) AddDiskTier(directory string, options DiskTierOptions) error {
 	config.init()
 	config.directory, config.capacityBytes = address(a, name), options.CapacityBytes
 	config.sync, config.store, config.minTokens = int32(options.Sync), int32(options.Store), options.MinTokens
+	config.flags = uint32(options.Reads)
 	defer config.init() // it no longer points to the names
 	if err := setMedium("Cache.AddDiskTier", a, config, options.Medium); err != nil {
 		return err
@@ -96,7 +110,7 @@ func (c *Cache) AddDiskTier(directory string, options DiskTierOptions) error {
 }
 
 // AddHostTier adds memory of this process that keeps published pages after they were evicted. It is below the tiers that were
-// added before, and takes memory when objects fill it.
+// added before, and takes memory when objects fill it, or all of it now if it is pinned.
 func (c *Cache) AddHostTier(options HostTierOptions) error {
 	a, h, err := c.enter("Cache.AddHostTier")
 	if err != nil {
@@ -106,6 +120,9 @@ func (c *Cache) AddHostTier(options HostTierOptions) error {
 	config := &a.tier
 	config.init()
 	config.flags, config.capacityBytes = kvcTierHost, options.CapacityBytes
+	if options.Pinned {
+		config.flags |= kvcTierPinned
+	}
 	config.store, config.minTokens = int32(options.Store), options.MinTokens
 	defer config.init()
 	if err := setMedium("Cache.AddHostTier", a, config, options.Medium); err != nil {

@@ -292,5 +292,7 @@ func TestAResumedSequenceGoesOn(t *testing.T) {
 	refused(t, err, ErrOrder)
 	err = cache.AddHostTier(HostTierOptions{CapacityBytes: 10})
 	refused(t, err, ErrInvalidArgument, "Cache.AddHostTier: CapacityBytes is 10")
+	err = cache.AddHostTier(HostTierOptions{CapacityBytes: 1 << 20, Pinned: true})
+	refused(t, err, ErrUnsupported, "Cache.AddHostTier: the device")
 	check(t, cache.CheckInvariants())
 }

@@ -106,6 +106,10 @@ kvc_status check_stream(kvc_backend_device* device, void* stream, kvc_error* err
 kvc_status event_create(kvc_backend_device* device, kvc_backend_event** event, kvc_error* error);
 kvc_status stream_create(kvc_backend_device* device, void** stream, kvc_error* error);
 void stream_destroy(kvc_backend_device* device, void* stream);
+kvc_status pin(kvc_backend_device* device, int64_t bytes, void** memory, kvc_error* error);
+void unpin(kvc_backend_device* device, void* memory);
+kvc_status copy_pinned(kvc_backend_device* device, void* target, const void* source, int64_t bytes, int32_t wait,
+                       void* stream, kvc_error* error);
 void event_destroy(kvc_backend_device* device, kvc_backend_event* event);
 kvc_status event_record(kvc_backend_device* device, kvc_backend_event* event, void* stream, kvc_error* error);
 kvc_status event_wait(kvc_backend_device* device, kvc_backend_event* event, void* stream, kvc_error* error);

@@ -1,4 +1,4 @@
-// Device memory: zeroed allocations, and copies to and from the host.
+// Device memory: zeroed allocations, and copies to and from the host. Pinned memory of the host.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 
@@ -72,6 +72,38 @@ kvc_status download(kvc_backend_device* opened, void* target, const void* source
   cudaError_t result = cudaMemcpyAsync(target, source, static_cast<size_t>(bytes), cudaMemcpyDefault, on);
   if (result == cudaSuccess) result = cudaStreamSynchronize(on);
   return check(result, "cudaMemcpyAsync or cudaStreamSynchronize", "a download", error);
+}
+
+// Allocates the memory instead of registering memory of the process (cudaHostRegister). The driver leaves memory of
+// cudaHostAlloc out of a fork(). Registered pages could be copied on a write after a fork(), and the device would use
+// the old pages.
+kvc_status pin(kvc_backend_device* device, int64_t bytes, void** memory, kvc_error* error) {
+  const CurrentDevice current(*device_of(device));
+  const cudaError_t result = cudaHostAlloc(memory, static_cast<size_t>(bytes), cudaHostAllocDefault);
+  if (result == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    const kvc_status status =
+        fail(error, KVC_ERROR_OUT_OF_MEMORY, "the device refused %lld bytes of pinned host memory",
+             static_cast<long long>(bytes));
+    error->required = bytes;
+    return status;
+  }
+  return check(result, "cudaHostAlloc", "pinned memory of a tier", error);
+}
+
+void unpin(kvc_backend_device* device, void* memory) {
+  const CurrentDevice current(*device_of(device));
+  cudaFreeHost(memory);
+}
+
+kvc_status copy_pinned(kvc_backend_device* opened, void* target, const void* source, int64_t bytes, int32_t wait,
+                       void* stream, kvc_error* error) {
+  const CurrentDevice current(*device_of(opened));
+  const auto on = static_cast<cudaStream_t>(stream);
+  cudaError_t result = cudaSuccess;
+  if (bytes > 0) result = cudaMemcpyAsync(target, source, static_cast<size_t>(bytes), cudaMemcpyDefault, on);
+  if (result == cudaSuccess && wait != 0) result = cudaStreamSynchronize(on);
+  return check(result, "cudaMemcpyAsync or cudaStreamSynchronize", "a copy of pinned memory", error);
 }
 
 }  // namespace kvc::kernels::cuda

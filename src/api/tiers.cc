@@ -23,13 +23,23 @@ Status check_medium(const char* medium) {
 }
 
 Status check_tier_config(const kvc_tier_config& config) {
-  if ((config.flags & ~uint32_t{KVC_TIER_HOST}) != 0) {
+  constexpr uint32_t kDiskFlags = KVC_TIER_BLOCKING | KVC_TIER_IO_URING;
+  if ((config.flags & ~uint32_t{KVC_TIER_HOST | KVC_TIER_PINNED | kDiskFlags}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", config.flags);
   }
-  const bool host = config.flags != 0;
+  const bool host = (config.flags & KVC_TIER_HOST) != 0;
+  if ((config.flags & KVC_TIER_PINNED) != 0 && !host) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: only memory of the process can be pinned",
+                         config.flags);
+  }
   if (int{config.directory != nullptr} + int{config.tier != nullptr} + int{host} != 1) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory is %s, tier is %s and flags is 0x%x: one is needed",
                          config.directory == nullptr ? "NULL" : "set", config.tier == nullptr ? "NULL" : "set",
+                         config.flags);
+  }
+  const bool disk_flags = (config.flags & kDiskFlags) != 0;
+  if ((disk_flags && config.directory == nullptr) || (config.flags & kDiskFlags) == kDiskFlags) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: at most one of 0x4 and 0x8, and for a directory",
                          config.flags);
   }
   if (config.sync < KVC_TIER_SYNC_DATA || config.sync > KVC_TIER_SYNC_FULL) {
@@ -69,20 +79,27 @@ Status check_table(const kvc_tier& table) {
   return Status();
 }
 
-Status open_tier(const kvc_tier_config& config, kvc_tier* table) {
+// context: that of the cache
+Status open_tier(const kvc_tier_config& config, const std::shared_ptr<Context>& context, kvc_tier* table) {
   if (config.tier != nullptr) {
     KVC_TRY(check_table(*config.tier));
     *table = *config.tier;
     return Status();
   }
   kvc_tier_init(table);
-  if (config.flags != 0) return open_host_tier(config.capacity_bytes, table);
+  if ((config.flags & KVC_TIER_HOST) != 0) {
+    const bool pinned = (config.flags & KVC_TIER_PINNED) != 0;
+    return open_host_tier(config.capacity_bytes, table, pinned ? context : nullptr);
+  }
   DiskTierOptions options;
   options.directory = config.directory;
   options.capacity_bytes = config.capacity_bytes > 0 ? config.capacity_bytes : kNoLimit;
   options.sync = config.sync == KVC_TIER_SYNC_NONE   ? DiskSync::kNever
                  : config.sync == KVC_TIER_SYNC_DATA ? DiskSync::kData
                                                      : DiskSync::kFull;
+  options.reads = (config.flags & KVC_TIER_BLOCKING) != 0   ? DiskReads::kBlocking
+                  : (config.flags & KVC_TIER_IO_URING) != 0 ? DiskReads::kTogether
+                                                            : DiskReads::kAny;
   return open_disk_tier(options, table);
 }
 
@@ -95,8 +112,8 @@ kvc_status kvc_cache_add_tier(kvc_cache* cache, const kvc_tier_config* config, k
     KVC_TRY(check_tier_config(known));
     KVC_TRY(c.tiers.check_can_have_tiers());
     TierWorker::Tier tier;
-    KVC_TRY(open_tier(known, &tier.table));
-    if (known.flags != 0) tier.room_to_keep = host_tier_room_to_keep;
+    KVC_TRY(open_tier(known, c.tiers.context(), &tier.table));
+    if ((known.flags & KVC_TIER_HOST) != 0) tier.host = host_tier_store(tier.table.self);
     tier.stores = static_cast<TierWorker::Stores>(known.store);
     tier.min_tokens = known.min_tokens;
     if (known.medium != nullptr) tier.medium = known.medium;

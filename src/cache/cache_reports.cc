@@ -11,9 +11,10 @@ constexpr uint8_t kUsed = 1;
 constexpr uint8_t kPublished = 2;
 constexpr uint8_t kPinned = 4;
 
-void describe_tiers(const kvc_tier_traffic& traffic, JsonText* out) {
+void describe_tiers(const kvc_tier_traffic& traffic, int64_t by_io_uring, JsonText* out) {
   out->open('{');
   out->member("tiers", traffic.num_tiers);
+  out->member("tiers_by_io_uring", by_io_uring);
   out->member("pages_waiting", traffic.pages_waiting);
   out->member("pages_stored", traffic.pages_stored);
   out->member("pages_dropped", traffic.pages_dropped);
@@ -181,7 +182,7 @@ std::string CacheReports::describe() {
   }
   out.name("tiers");
   if (traffic.num_tiers > 0) {
-    describe_tiers(traffic, &out);
+    describe_tiers(traffic, tiers_.jobs()->num_by_io_uring(), &out);
   } else {
     out.null();
   }

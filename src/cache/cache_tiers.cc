@@ -40,7 +40,7 @@ Status CacheTiers::add(TierWorker::Tier tier) {
   if (has_medium(tier.medium)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "medium \"%s\" is taken", tier.medium.c_str());
   }
-  if (tier.medium.empty()) tier.medium = free_medium(tier.room_to_keep != nullptr);
+  if (tier.medium.empty()) tier.medium = free_medium(tier.host != nullptr);
   if (!owned_) KVC_TRY(TierJobs::create(&core_, &owned_));
   if (tier.stores == TierWorker::Stores::kEvicted) core_.prefixes->keep_keys(*core_.geometry.fingerprint);
   KVC_TRY(owned_->add(tier));

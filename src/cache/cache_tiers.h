@@ -21,6 +21,7 @@ class CacheTiers {
 
   // Returns UNSUPPORTED if the cache cannot have tiers.
   Status check_can_have_tiers() const;
+  const std::shared_ptr<Context>& context() const noexcept { return core_.context; }
   // If the tier has no medium, it gets one that no other tier has.
   Status add(TierWorker::Tier tier);
   Status suspend(kvc_seq id, kvc_job* job);

@@ -1,41 +1,43 @@
 #include "cache/page_objects.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstring>
+#include <utility>
 
 #include "base/assert.h"
 #include "keys/sha256.h"
 #include "layer/layout_manifest.h"
-#include "object/payload_sections.h"
 
 namespace kvc {
 namespace {
 
-class VectorSink final : public ByteSink {
- public:
-  explicit VectorSink(std::vector<uint8_t>* bytes) : bytes_(*bytes) {}
-  Status write(std::span<const uint8_t> bytes) override {
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-    return Status();
+Status first_error(Status first, Status second) { return first.ok() ? std::move(second) : std::move(first); }
+
+// Calls use(index, offset in the object, offset in the payload, bytes) for each section of the payload.
+template <class Use>
+Status for_each_section(const ObjectSizes& sizes, Use use) {
+  int64_t offset = sizes.header_bytes;
+  for (int64_t index = 0, done = 0; done < sizes.payload_bytes; ++index) {
+    const int64_t bytes = std::min(sizes.section_bytes, sizes.payload_bytes - done);
+    KVC_TRY(use(index, offset, done, bytes));
+    done += bytes;
+    offset += bytes + kChecksumBytes;
   }
+  return Status();
+}
 
- private:
-  std::vector<uint8_t>& bytes_;
-};
-
-class SpanSource final : public ByteSource {
- public:
-  explicit SpanSource(std::span<const uint8_t> bytes) : left_(bytes) {}
-  Status read(std::span<uint8_t> bytes) override {
-    if (bytes.size() > left_.size()) return Status::error(KVC_ERROR_CORRUPT, "the object ends too early");
-    std::memcpy(bytes.data(), left_.data(), bytes.size());
-    left_ = left_.subspan(bytes.size());
-    return Status();
+// Clears a part of the payload.
+void clear_payload(const ObjectSizes& sizes, const ObjectMemory& object, int64_t begin, int64_t bytes) {
+  while (bytes > 0) {
+    const int64_t section = begin / sizes.section_bytes;
+    const int64_t count = std::min(bytes, (section + 1) * sizes.section_bytes - begin);
+    object.for_each(sizes.header_bytes + begin + section * kChecksumBytes, count,
+                    [](uint8_t* data, int64_t part) { std::memset(data, 0, static_cast<size_t>(part)); });
+    begin += count;
+    bytes -= count;
   }
-
- private:
-  std::span<const uint8_t> left_;
-};
+}
 
 }  // namespace
 
@@ -51,8 +53,13 @@ Status PageObjects::create(const Layers& layers, const PageKey& fingerprint, std
     objects->groups_.push_back(std::move(group));
     TierPage page;
     page.group = g;
-    const ObjectHeader header = objects->header_of(page);
-    objects->groups_.back().suspended_bytes = sizes_of(header, encode_object_header(header).size()).object_bytes();
+    const auto bytes_of = [&] {
+      const ObjectHeader header = objects->header_of(page);
+      return sizes_of(header, encode_object_header(header).size()).object_bytes();
+    };
+    objects->groups_.back().suspended_bytes = bytes_of();
+    page.tokens = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(geometry.page_size));
+    objects->groups_.back().page_bytes = bytes_of();
   }
   *out = std::move(objects);
   return Status();
@@ -67,6 +74,11 @@ kvc_tier_key PageObjects::key_of(int32_t group, const PageKey& page_key) const n
   hash.update(page_key.data(), page_key.size());
   hash.finish(key.bytes);
   return key;
+}
+
+Status PageObjects::prepare_pinned() {
+  if (staging_) return Status();
+  return LoadStaging::create(layers_.context(), copy_->most_bytes(), &staging_);
 }
 
 Status PageObjects::begin_read(const TierPage& page, void* stream) {
@@ -98,49 +110,99 @@ ObjectSizes PageObjects::sizes_of(const ObjectHeader& header, size_t head_bytes)
   return {static_cast<int64_t>(head_bytes), header.payload_bytes, header.section_bytes};
 }
 
-Status PageObjects::end_read(const TierPage& page, void* stream, std::vector<uint8_t>* object) {
-  KVC_TRY(copy_->end_read(page.group, contents_.data(), stream));
-  if (page.held) copy_->clear_others(page.group, page.position, *page.held, contents_.data());
-  const ObjectHeader header = header_of(page);
-  object->clear();
-  const std::vector<uint8_t> head = encode_object_header(header);
-  const ObjectSizes sizes = sizes_of(header, head.size());
-  object->reserve(static_cast<size_t>(sizes.object_bytes()));
-  object->assign(head.begin(), head.end());
-  VectorSink sink(object);
-  PayloadWriter writer(&sink, sizes, section_seed(head));
-  Status written = writer.write(contents_);
-  if (written.ok()) written = writer.finish();
-  KVC_ASSERT(written.ok() && static_cast<int64_t>(object->size()) == sizes.object_bytes(), object->size(),
-             sizes.object_bytes());
-  return Status();
+Checksum PageObjects::sum_section(const ObjectMemory& object, int64_t begin, int64_t bytes, uint64_t seed,
+                                  int64_t index) {
+  sum_.reset(seed + static_cast<uint64_t>(index));  // as section_checksum
+  object.for_each(begin, bytes,
+                  [&](const uint8_t* data, int64_t count) { sum_.add({data, static_cast<size_t>(count)}); });
+  return sum_.value();
 }
 
-Status PageObjects::check(const TierPage& page, std::span<const uint8_t> object) {
-  const int64_t payload_bytes = copy_->bytes_of(page.group);
-  if (static_cast<int64_t>(object.size()) < kObjectFixedBytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "%zu bytes are no object", object.size());
+Status PageObjects::end_read(const TierPage& page, void* stream, const ObjectMemory& object) {
+  const ObjectHeader header = header_of(page);
+  const std::vector<uint8_t> head = encode_object_header(header);
+  const ObjectSizes sizes = sizes_of(header, head.size());
+  KVC_ASSERT(sizes.object_bytes() == object.bytes(), sizes.object_bytes(), object.bytes());
+  const bool direct = object.pinned;
+  if (!direct) KVC_TRY(copy_->end_read(page.group, contents_.data(), stream));
+  Status copied = for_each_section(sizes, [&](int64_t, int64_t offset, int64_t done, int64_t bytes) {
+    Status status;
+    object.for_each(offset, bytes, [&](uint8_t* data, int64_t count) {
+      if (!direct) {
+        std::memcpy(data, contents_.data() + done, static_cast<size_t>(count));
+      } else if (status.ok()) {
+        status = copy_->copy_out(done, data, count, stream);
+      }
+      done += count;
+    });
+    return status;
+  });
+  // Waits also after an error, because copies may be in flight.
+  if (direct) copied = first_error(std::move(copied), copy_->wait(stream));
+  KVC_TRY(std::move(copied));
+  object.write(0, head.data(), sizes.header_bytes);
+  if (page.held) {
+    copy_->for_each_other(page.group, page.position, *page.held,
+                          [&](int64_t begin, int64_t bytes) { clear_payload(sizes, object, begin, bytes); });
   }
+  return for_each_section(sizes, [&](int64_t index, int64_t offset, int64_t, int64_t bytes) {
+    const Checksum sum = sum_section(object, offset, bytes, section_seed(head), index);
+    object.write(offset + bytes, sum.data(), kChecksumBytes);
+    return Status();
+  });
+}
+
+Status PageObjects::check(const TierPage& page, const ObjectMemory& object) {
+  const int64_t payload_bytes = copy_->bytes_of(page.group), object_bytes = object.bytes();
+  if (object_bytes < kObjectFixedBytes) {
+    return Status::error(KVC_ERROR_CORRUPT, "%" PRId64 " bytes are no object", object_bytes);
+  }
+  std::vector<uint8_t> head(kObjectFixedBytes);
+  object.read(0, head.data(), kObjectFixedBytes);
   ObjectSizes sizes;
-  KVC_TRY(read_object_sizes(object.first(kObjectFixedBytes), &sizes));
-  if (sizes.object_bytes() != static_cast<int64_t>(object.size()) || sizes.payload_bytes != payload_bytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "the object has %zu bytes", object.size());
+  KVC_TRY(read_object_sizes(head, &sizes));
+  if (sizes.object_bytes() != object_bytes || sizes.payload_bytes != payload_bytes) {
+    return Status::error(KVC_ERROR_CORRUPT, "the object has %" PRId64 " bytes", object_bytes);
   }
-  const auto head = object.first(static_cast<size_t>(sizes.header_bytes));
+  head.resize(static_cast<size_t>(sizes.header_bytes));
+  object.read(0, head.data(), sizes.header_bytes);
   // Equal headers mean the same model, layout, tokens and parent pages. So an object of another page is refused, even
   // if it has the same key.
-  const std::vector<uint8_t> expected = encode_object_header(header_of(page));
-  if (!std::equal(head.begin(), head.end(), expected.begin(), expected.end())) {
+  if (head != encode_object_header(header_of(page))) {
     return Status::error(KVC_ERROR_LAYOUT, "the object is that of another page");
   }
-  SpanSource source(object.subspan(head.size()));
-  PayloadReader reader(&source, sizes, section_seed(head));
-  contents_.resize(static_cast<size_t>(payload_bytes));
-  return reader.read(contents_);
+  staged_ = object.pinned;
+  if (staged_) {
+    KVC_TRY(staging_->begin());
+  } else {
+    contents_.resize(static_cast<size_t>(payload_bytes));
+  }
+  // The device copies a section while the host checks it. What it has copied is used only if all sections are right.
+  Status checked = for_each_section(sizes, [&](int64_t index, int64_t offset, int64_t done, int64_t bytes) {
+    Status status;
+    object.for_each(offset, bytes, [&](const uint8_t* data, int64_t count) {
+      if (!staged_) {
+        std::memcpy(contents_.data() + done, data, static_cast<size_t>(count));
+      } else if (status.ok()) {
+        status = staging_->copy_in(done, data, count);
+      }
+      done += count;
+    });
+    KVC_TRY(std::move(status));
+    Checksum expected;
+    object.read(offset + bytes, expected.data(), kChecksumBytes);
+    if (sum_section(object, offset, bytes, section_seed(head), index) == expected) return Status();
+    return Status::error(KVC_ERROR_CORRUPT, "section %" PRId64 " of the payload does not have its checksum", index);
+  });
+  // Waits also after an error, because copies may be in flight.
+  return staged_ ? first_error(std::move(checked), staging_->wait()) : std::move(checked);
 }
 
 Status PageObjects::write(const TierPage& page, void* stream) {
-  return copy_->write(page.group, page.page, contents_.data(), stream);
+  if (!staged_) return copy_->write(page.group, page.page, contents_.data(), stream);
+  Status written = copy_->write_from(page.group, page.page, staging_->data(), stream);
+  // Ends the use also after an error, because a part of the write may be enqueued.
+  return first_error(std::move(written), staging_->end(stream));
 }
 
 }  // namespace kvc

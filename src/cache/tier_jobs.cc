@@ -39,6 +39,7 @@ Status TierJobs::create(CacheCore* core, std::unique_ptr<TierJobs>* out) {
 }
 
 Status TierJobs::add(const TierWorker::Tier& tier) {
+  if (tier.host != nullptr && tier.host->pinned()) KVC_TRY(objects_->prepare_pinned());
   if (watch_.is_on()) TierWatch::begin(tier.table);
   return worker_.add(tier);
 }
@@ -183,7 +184,7 @@ void TierJobs::released(int32_t group, int32_t page) noexcept {
   worker_.forget(group, page);
 }
 
-bool TierJobs::read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) {
+bool TierJobs::read_page(const TierPage& page, const std::atomic<bool>& valid, const ObjectMemory& object) {
   try {
     {
       // While the lock is held, the page is not released, and no call writes to a published page. Work of later calls
@@ -464,9 +465,10 @@ Status TierJobs::cancel(uint64_t id) {
   return Status();
 }
 
-TierWorker::Owner::Written TierJobs::write_page(const TierPage& page, std::span<const uint8_t> object) {
+TierWorker::Owner::Written TierJobs::write_page(const TierPage& page, const ObjectMemory& object) {
   try {
-    if (!objects_->check(page, object).ok()) return Written::kOtherObject;
+    const Status checked = objects_->check(page, object);
+    if (!checked.ok()) return PageObjects::is_other(checked.code()) ? Written::kOtherObject : Written::kFailed;
     {
       // Only this load uses the page now, but reads of its earlier contents may be in flight. So the write is ordered
       // after these reads.

@@ -43,10 +43,12 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   static Status create(CacheCore* core, std::unique_ptr<TierJobs>* out) KVC_REQUIRES(core->mutex);
   ~TierJobs() override;
 
+  // Throws std::bad_alloc.
   Status add(const TierWorker::Tier& tier);
   std::span<const TierWorker::Tier> tiers() const noexcept { return worker_.tiers(); }
   int descriptor() const noexcept { return worker_.descriptor(); }
   int32_t num_tiers() const noexcept { return worker_.num_tiers(); }
+  int32_t num_by_io_uring() const noexcept { return worker_.num_by_io_uring(); }
   TierWorker::Counts counts() { return worker_.counts(); }
 
   // Copies the tokens of a query, and computes the keys of its whole pages. session: of a publish; else 0.
@@ -102,9 +104,10 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
     return !jobs_.empty();
   }
 
-  // The worker's thread calls read_page and write_page. A child of fork() calls in_child.
-  bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) override;
-  Written write_page(const TierPage& page, std::span<const uint8_t> object) override;
+  // The worker's thread calls object_bytes, read_page and write_page. A child of fork() calls in_child.
+  int64_t object_bytes(const TierPage& page) const override { return objects_->object_bytes(page); }
+  bool read_page(const TierPage& page, const std::atomic<bool>& valid, const ObjectMemory& object) override;
+  Written write_page(const TierPage& page, const ObjectMemory& object) override;
   void changed(int32_t tier, const TierPage& page, bool has) override;
   void in_child() noexcept override;
   // Locked. The index calls this method.

@@ -114,6 +114,11 @@ Status Context::download(void* target, const void* source, int64_t bytes, void* 
   return Status::from(backend_->download(device_, target, source, bytes, stream, &error), error);
 }
 
+Status Context::copy_pinned(void* target, const void* source, int64_t bytes, bool wait, void* stream) const noexcept {
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(backend_->copy_pinned(device_, target, source, bytes, wait ? 1 : 0, stream, &error), error);
+}
+
 Status Context::check_earlier() const noexcept {
   if (!validates_ || backend_->take_fault == nullptr) return Status();
   kvc_backend_fault fault = {};
@@ -159,6 +164,27 @@ Status DeviceMemory::allocate(std::shared_ptr<Context> context, int64_t bytes, i
     return Status::from(status, error);
   }
   *out = memory;
+  return Status();
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (data_ != nullptr) context_->backend().unpin(context_->device(), data_);
+}
+
+Status PinnedMemory::allocate(std::shared_ptr<Context> context, int64_t bytes,
+                              std::unique_ptr<PinnedMemory>* out) noexcept try {
+  if (context->backend().pin == nullptr) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the device \"%s\" has no pinned memory", context->backend().name);
+  }
+  std::unique_ptr<PinnedMemory> memory(new PinnedMemory(std::move(context)));
+  const Context& owner = *memory->context_;
+  kvc_error error = KVC_ERROR_INIT;
+  void* data = nullptr;
+  KVC_TRY(Status::from(owner.backend().pin(owner.device(), bytes, &data, &error), error));
+  memory->data_ = data;
+  *out = std::move(memory);
   return Status();
 } catch (const std::bad_alloc&) {
   return out_of_memory();

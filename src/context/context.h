@@ -1,13 +1,13 @@
 // Context: one device of one backend, its threads and the host's log callback.
 // DeviceMemory: a block of the device's memory.
+// PinnedMemory: a block of host memory that an asynchronous device copies while the host runs on.
 //
-// Thread safety: several threads may use a Context or a DeviceMemory at the same time. A Context does not change after
-// create, except for its pool, which is thread-safe. Ownership: a Context has many owners: handles, caches, and objects
-// that use the device, such as a DeviceMemory. The thread that releases the last of them closes the device, and joins
-// the threads of the pool.
-// Invariants
+// Thread safety: several threads may use a Context, a DeviceMemory or a PinnedMemory at the same time. A Context does
+// not change after create, except for its pool, which is thread-safe. Ownership: a Context has many owners: handles,
+// caches, and objects that use the device, such as a DeviceMemory. The thread that releases the last of them closes the
+// device, and joins the threads of the pool. Invariants
 //   1. device() is open from create to the destructor, and is closed before the pool is destroyed.
-//   2. A DeviceMemory keeps its Context, so memory is released to an open device.
+//   2. A DeviceMemory or PinnedMemory keeps its Context, so memory is released to an open device.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,11 @@ class Context {
   // Copies device memory to host memory, after the work that was enqueued in the stream before. The copy is finished
   // when the call returns.
   Status download(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
+
+  // Copies between device memory and a PinnedMemory, in the order of the stream. The host must not change or free the
+  // PinnedMemory before the copy is done. wait: waits for all work of the stream; then bytes may be 0. The device must
+  // be asynchronous.
+  Status copy_pinned(void* target, const void* source, int64_t bytes, bool wait, void* stream) const noexcept;
 
   // Returns one JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw
   // std::bad_alloc.
@@ -103,6 +108,24 @@ class DeviceMemory {
   const std::shared_ptr<Context> context_;
   void* data_ = nullptr;
   const int64_t bytes_;
+};
+
+class PinnedMemory {
+ public:
+  // Allocates memory of `bytes` >= 1, whose contents may be anything. Errors: UNSUPPORTED (the device is not
+  // asynchronous), OUT_OF_MEMORY, or a backend error.
+  static Status allocate(std::shared_ptr<Context> context, int64_t bytes, std::unique_ptr<PinnedMemory>* out) noexcept;
+  ~PinnedMemory();
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+
+  void* data() const noexcept { return data_; }
+
+ private:
+  explicit PinnedMemory(std::shared_ptr<Context> context) noexcept : context_(std::move(context)) {}
+
+  const std::shared_ptr<Context> context_;
+  void* data_ = nullptr;
 };
 
 }  // namespace kvc

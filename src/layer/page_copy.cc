@@ -26,6 +26,7 @@ Status PageCopy::create(const Layers& layers, std::unique_ptr<PageCopy>* out) {
     most_rows = std::max(most_rows, group.rows);
     copy->groups_.push_back(std::move(group));
   }
+  copy->most_bytes_ = most_bytes;
   copy->slots_.resize(static_cast<size_t>(most_rows));
   if (!layers.context()->is_host()) {
     copy->slots_at_ = (most_bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -110,21 +111,22 @@ Status PageCopy::end_read(int32_t group, uint8_t* bytes, void* stream) {
   return layers_.context()->download(bytes, staging(), bytes_of(group), stream);
 }
 
-void PageCopy::clear_others(int32_t group, int64_t position, std::span<const int64_t> held,
-                            uint8_t* bytes) const noexcept {
+void PageCopy::for_each_other(int32_t group, int64_t position, std::span<const int64_t> held,
+                              const std::function<void(int64_t, int64_t)>& clear) const {
   const Group& of = groups_[static_cast<size_t>(group)];
   const auto held_from_position = [&](int32_t layer) { return held[static_cast<size_t>(layer)] - position; };
+  int64_t offset = 0;
   for (const RowRun& run : of.runs) {
     const int64_t tokens = std::clamp<int64_t>(held_from_position(run.layer), 0, layers_.geometry().page_size);
     const int64_t stored = layers_.rules(group).rows_of(tokens) * run.token_bytes, all = of.rows * run.token_bytes;
-    std::memset(bytes + stored, 0, static_cast<size_t>(all - stored));
-    bytes += all;
+    if (stored < all) clear(offset + stored, all - stored);
+    offset += all;
   }
   for (int32_t i = 0; of.states && i < layers_.size(); ++i) {
     if (layers_[i].group != group) continue;
     for (const StateGeometry& state : layers_.geometry(i).states) {
-      if (held_from_position(i) < 0) std::memset(bytes, 0, static_cast<size_t>(state.bytes));
-      bytes += state.bytes;
+      if (held_from_position(i) < 0) clear(offset, state.bytes);
+      offset += state.bytes;
     }
   }
 }
@@ -134,6 +136,18 @@ Status PageCopy::write(int32_t group, int32_t page, const uint8_t* bytes, void* 
   if (!staging_) return move(group, page, const_cast<uint8_t*>(bytes), true, stream);
   KVC_TRY(layers_.context()->upload(staging(), bytes, bytes_of(group), stream));
   return move(group, page, staging(), true, stream);
+}
+
+Status PageCopy::copy_out(int64_t offset, uint8_t* to, int64_t bytes, void* stream) const noexcept {
+  return layers_.context()->copy_pinned(to, staging() + offset, bytes, false, stream);
+}
+
+Status PageCopy::wait(void* stream) const noexcept {
+  return layers_.context()->copy_pinned(nullptr, nullptr, 0, true, stream);
+}
+
+Status PageCopy::write_from(int32_t group, int32_t page, const uint8_t* bytes, void* stream) {
+  return move(group, page, const_cast<uint8_t*>(bytes), true, stream);  // the cast is safe, as in write
 }
 
 }  // namespace kvc

@@ -7,6 +7,9 @@
 // begin_read has returned, later work of the stream may write the page. So a caller that orders the stream need not
 // hold the page any longer.
 //
+// On a GPU, the contents pass through a staging buffer on the device. The caller can also move them itself: to pinned
+// memory by begin_read, copy_out of each part, and wait; and from memory of the device by write_from.
+//
 // Thread safety: one call at a time, and no lock. The caller orders the stream (StreamOrder). Ownership: borrows the
 // layers. Memory: on a GPU, a staging buffer for one page; on the CPU none.
 //
@@ -14,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -34,13 +38,25 @@ class PageCopy {
   // bytes: [bytes_of(group)], filled when end_read returns. end_read must get the arguments of begin_read.
   Status begin_read(int32_t group, int32_t page, uint8_t* bytes, void* stream);
   Status end_read(int32_t group, uint8_t* bytes, void* stream);
-  // Clears the rows and states that a sequence has not stored in a page, in the bytes that end_read has filled. Such
-  // rows and states may still have the bytes of an earlier owner of the page. position: the first token of the page or,
-  // for a page of states, the number of tokens that the states include. held: [layers], the number of tokens of the
-  // sequence that each layer holds.
-  void clear_others(int32_t group, int64_t position, std::span<const int64_t> held, uint8_t* bytes) const noexcept;
+  // Calls clear(offset, bytes) for the parts of the contents of a page that a sequence has not stored. They may still
+  // have the bytes of an earlier owner of the page. position: the first token of the page or, for a page of states, the
+  // number of tokens that the states include. held: [layers], the number of tokens of the sequence that each layer
+  // holds.
+  void for_each_other(int32_t group, int64_t position, std::span<const int64_t> held,
+                      const std::function<void(int64_t, int64_t)>& clear) const;
   // Enqueues a write of the page. The caller may change `bytes` as soon as the call returns.
   Status write(int32_t group, int32_t page, const uint8_t* bytes, void* stream);
+
+  // Whether there is a staging buffer.
+  bool is_staged() const noexcept { return staging_ != nullptr; }
+  // The size of the contents of the largest page.
+  int64_t most_bytes() const noexcept { return most_bytes_; }
+  // Enqueues a copy of the staging buffer, from `offset` on, to pinned memory (Context::copy_pinned).
+  Status copy_out(int64_t offset, uint8_t* to, int64_t bytes, void* stream) const noexcept;
+  // Waits for all work of the stream.
+  Status wait(void* stream) const noexcept;
+  // Enqueues a write of contents that are in memory of the device.
+  Status write_from(int32_t group, int32_t page, const uint8_t* bytes, void* stream);
 
  private:
   struct Group {
@@ -60,7 +76,8 @@ class PageCopy {
   std::vector<Group> groups_;
   std::vector<int64_t> slots_;             // scratch: the slots of the rows of one page
   std::shared_ptr<DeviceMemory> staging_;  // [contents][slots]; null where the host reads the device's memory
-  int64_t slots_at_ = 0;                   // where the slots are in the staging buffer, in bytes
+  int64_t most_bytes_ = 0;
+  int64_t slots_at_ = 0;  // where the slots are in the staging buffer, in bytes
 };
 
 }  // namespace kvc

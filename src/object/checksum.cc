@@ -38,7 +38,7 @@ struct RunningChecksum::State {
 
 RunningChecksum::RunningChecksum() : state_(new State) { reset(); }
 RunningChecksum::~RunningChecksum() = default;
-void RunningChecksum::reset() noexcept { XXH3_128bits_reset(&state_->xxh); }
+void RunningChecksum::reset(uint64_t seed) noexcept { XXH3_128bits_reset_withSeed(&state_->xxh, seed); }
 void RunningChecksum::add(std::span<const uint8_t> bytes) noexcept { add_to(&state_->xxh, bytes); }
 Checksum RunningChecksum::value() const noexcept { return digest_of(state_->xxh); }
 

@@ -16,7 +16,7 @@ using Checksum = std::array<uint8_t, kChecksumBytes>;
 
 Checksum checksum_of(std::span<const uint8_t> bytes, uint64_t seed = 0) noexcept;
 
-// The checksum, with seed 0, of bytes that arrive in pieces.
+// The checksum of bytes that arrive in pieces. Its seed is 0, unless `reset` gives another.
 class RunningChecksum {
  public:
   RunningChecksum();  // throws std::bad_alloc
@@ -24,7 +24,7 @@ class RunningChecksum {
   RunningChecksum(const RunningChecksum&) = delete;
   RunningChecksum& operator=(const RunningChecksum&) = delete;
 
-  void reset() noexcept;
+  void reset(uint64_t seed = 0) noexcept;
   void add(std::span<const uint8_t> bytes) noexcept;
   Checksum value() const noexcept;
 

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "system/read_ring.h"
+
 namespace kvc {
 
 // How open_at opens a file: kOpenRead, kOpenWrite or both, and any of the others.
@@ -50,6 +52,8 @@ class FileOps {
   // read_at and write_at make one system call, so they may transfer fewer bytes than requested.
   virtual int64_t read_at(int fd, void* data, int64_t bytes, int64_t offset);
   virtual int64_t write_at(int fd, const void* data, int64_t bytes, int64_t offset);
+  // As ReadRing::read. The results may be fewer bytes than requested, and -EAGAIN where read_at would work.
+  virtual void read_many(ReadRing& ring, FileRead* reads, int n, const std::function<void(int)>& done);
   virtual int sync_data(int fd);    // waits until the file's bytes are on the disk
   virtual int sync_folder(int fd);  // waits until the folder's names are on the disk
   virtual int rename_at(int folder, const char* from, const char* to);  // replaces `to`

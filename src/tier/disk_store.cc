@@ -5,6 +5,7 @@
 
 #include "base/steady_clock.h"
 #include "base/wall_clock.h"
+#include "tier/object_name.h"
 
 namespace kvc {
 namespace {
@@ -226,41 +227,102 @@ DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
   return outcome;
 }
 
-DiskStore::Outcome DiskStore::load(const kvc_tier_item& item, Bounce& bounce) {
-  int64_t stamp, file_stamp;
-  TransferMeter::Item transfer;
-  {
-    MutexLock lock(mutex_);
-    stamp = file_stamp = next_stamp();
-    const ObjectIndex::Entry* entry = index_.find(item.key);
-    if (entry && stamp - entry->file_stamp_ns < kStampEveryNs) file_stamp = entry->file_stamp_ns;
-    transfer = load_meter_.begin(steady_ns());
-  }
-  // The name of the file is computed from the item. So a load also finds an object of another process that no scan has
-  // found yet.
-  Outcome outcome;
-  try {
-    outcome = folder_->read(item, file_stamp == stamp && !folder_->read_only() ? stamp : 0, bounce);
-  } catch (const std::bad_alloc&) {
-    outcome = {KVC_TIER_FAILED, ENOMEM, false};
-  }
+DiskStore::Loading DiskStore::begin_load(const kvc_tier_item& item) noexcept {
+  Loading loading;
+  MutexLock lock(mutex_);
+  loading.stamp_ns = loading.file_stamp_ns = next_stamp();
+  const ObjectIndex::Entry* entry = index_.find(item.key);
+  if (entry && loading.stamp_ns - entry->file_stamp_ns < kStampEveryNs) loading.file_stamp_ns = entry->file_stamp_ns;
+  loading.transfer = load_meter_.begin(steady_ns());
+  return loading;
+}
+
+DiskStore::Outcome DiskStore::end_load(const kvc_tier_item& item, const Loading& loading, const Outcome& outcome) {
   const bool ok = outcome.result == KVC_TIER_OK;
   if (outcome.damaged || outcome.result == KVC_TIER_MISS) forget(item, outcome.damaged);
   bool has_entry = false;
   {
     MutexLock lock(mutex_);
-    load_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
+    load_meter_.end(loading.transfer, steady_ns(), ok ? item.bytes : 0);
     if (!ok) return outcome;
     counts_.loaded_bytes += item.bytes;
     if (const ObjectIndex::Entry* entry = index_.find(item.key)) {
       has_entry = true;
-      if (entry->payload_bytes == item.bytes) index_.touch(item.key, stamp, file_stamp);
+      if (entry->payload_bytes == item.bytes) index_.touch(item.key, loading.stamp_ns, loading.file_stamp_ns);
     }
   }
   // The index has no entry: either another process has stored the object, or it was evicted while it was read.
   // add_found checks whether the file exists.
   if (!has_entry) add_found(item.key, item.bytes);
   return outcome;
+}
+
+DiskStore::Outcome DiskStore::load(const kvc_tier_item& item, Bounce& bounce) {
+  const Loading loading = begin_load(item);
+  // The name of the file is computed from the item. So a load also finds an object of another process that no scan has
+  // found yet.
+  Outcome outcome;
+  try {
+    outcome = folder_->read(item, new_stamp(loading), bounce);
+  } catch (const std::bad_alloc&) {
+    outcome = {KVC_TIER_FAILED, ENOMEM, false};
+  }
+  return end_load(item, loading, outcome);
+}
+
+void DiskStore::load_many(const kvc_tier_item* const* items, int n, Bounce& bounce, ReadRing& ring,
+                          const std::function<void(int, const Outcome&)>& done) noexcept {
+  constexpr Outcome kNoMemory = {KVC_TIER_FAILED, ENOMEM, false};
+  struct Open {
+    int item = 0;
+    std::string name;
+    Loading loading;
+  };
+  std::array<Open, ReadRing::kMostReads> open;
+  std::array<FileRead, ReadRing::kMostReads> reads;
+  int count = 0;
+  uint8_t* memory = bounce.data();
+  const auto end = [&](int i, const Loading& loading, Outcome outcome) {
+    try {
+      outcome = end_load(*items[i], loading, outcome);
+    } catch (const std::bad_alloc&) {
+      outcome = kNoMemory;
+    }
+    done(i, outcome);
+  };
+  for (int i = 0; i < n; ++i) {
+    const kvc_tier_item& item = *items[i];
+    Open& next = open[static_cast<size_t>(count)];
+    next.item = i;
+    next.loading = begin_load(item);
+    Outcome outcome = kNoMemory;
+    int fd = -1;
+    try {
+      next.name = object_name(item.key, item.bytes);
+      fd = folder_->open_object(next.name, &outcome);
+    } catch (const std::bad_alloc&) {
+    }
+    if (fd >= 0 && folder_->is_readable(fd, item)) {
+      reads[static_cast<size_t>(count++)] = {fd, memory, frame_bytes(item.bytes), 0};
+      memory += frame_bytes(item.bytes);
+      continue;
+    }
+    if (fd >= 0) {
+      outcome = folder_->read_opened(fd, next.name, item, new_stamp(next.loading), memory, {}, bounce.checksum());
+    }
+    end(i, next.loading, outcome);
+  }
+  const auto finish = [&](int k) {
+    const FileRead& read = reads[static_cast<size_t>(k)];
+    const Open& of = open[static_cast<size_t>(k)];
+    const kvc_tier_item& item = *items[of.item];
+    // Where the kernel does not read at once, read_opened reads the file.
+    const bool not_begun = read.result == -EAGAIN || read.result == -EINTR;
+    end(of.item, of.loading,
+        folder_->read_opened(read.fd, of.name, item, new_stamp(of.loading), static_cast<uint8_t*>(read.data),
+                             {true, not_begun ? 0 : read.result}, bounce.checksum()));
+  };
+  ops_.read_many(ring, reads.data(), count, std::ref(finish));  // a reference, so that no memory is needed
 }
 
 // Removes all files of the key, of every size and of every process.

@@ -13,11 +13,13 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
 
 #include "base/mutex.h"
+#include "system/read_ring.h"
 #include "tier/disk_tier.h"
 #include "tier/object_folder.h"
 #include "tier/object_index.h"
@@ -45,6 +47,10 @@ class DiskStore {
   using Outcome = ObjectFolder::Outcome;
   Outcome store(const kvc_tier_item& item, Bounce& bounce);
   Outcome load(const kvc_tier_item& item, Bounce& bounce);
+  // Loads n <= ReadRing::kMostReads objects, whose files are in flight together. Their frames must fit into the bounce
+  // buffer together. Calls done(i, outcome) when item i is done; `done` must not throw.
+  void load_many(const kvc_tier_item* const* items, int n, Bounce& bounce, ReadRing& ring,
+                 const std::function<void(int, const Outcome&)>& done) noexcept;
   Outcome remove(const kvc_tier_key& key);
   // Scans the folders that were never scanned. If there are none, scans the folders that have changed. If another
   // thread is scanning, returns at once.
@@ -55,6 +61,17 @@ class DiskStore {
   void forget_descriptors() noexcept;  // for a child of fork()
 
  private:
+  struct Loading {
+    int64_t stamp_ns = 0;
+    int64_t file_stamp_ns = 0;  // the stamp that the file has after the load
+    TransferMeter::Item transfer;
+  };
+  Loading begin_load(const kvc_tier_item& item) noexcept;
+  // The stamp that the load writes to the file; 0 = none.
+  int64_t new_stamp(const Loading& loading) const noexcept {
+    return loading.file_stamp_ns == loading.stamp_ns && !folder_->read_only() ? loading.stamp_ns : 0;
+  }
+  Outcome end_load(const kvc_tier_item& item, const Loading& loading, const Outcome& outcome);
   void scan_folder(int folder) noexcept;
   void scan_changed_folders() noexcept;
   // Adds the object of a file to the index, if the file exists.

@@ -1,12 +1,18 @@
 #include "tier/disk_tier.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cinttypes>
+#include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "system/process.h"
+#include "system/read_ring.h"
 #include "tier/disk_store.h"
 #include "tier/job_queue.h"
 #include "tier/submit_job.h"
@@ -34,6 +40,7 @@ class DiskTier {
 
   Status open(const DiskTierOptions& options) {
     KVC_TRY(queue_.open());
+    KVC_TRY(open_rings(options));
     KVC_TRY(store_.open(options.directory));
     if (!store_.scanned()) {
       KVC_TRY(threads_.start());
@@ -41,6 +48,8 @@ class DiskTier {
     }
     return Status();
   }
+
+  bool reads_together() const noexcept { return !rings_.empty(); }
 
   // Returns whether this process is a child of the process that opened the tier. In a child of fork(), the threads of
   // the tier do not exist, and its locks may be held forever.
@@ -97,6 +106,7 @@ class DiskTier {
     if (tier->is_child()) {
       tier->queue_.forget_descriptor();
       tier->store_.forget_descriptors();
+      for (const std::unique_ptr<ReadRing>& ring : tier->rings_) ring->forget_descriptor();
       return;
     }
     tier->queue_.stop();
@@ -105,8 +115,32 @@ class DiskTier {
   }
 
  private:
+  // Opens a ring for each thread. The rings exist before the threads, so a child of fork() knows all descriptors.
+  Status open_rings(const DiskTierOptions& options) {
+    always_ring_ = options.reads == DiskReads::kTogether;
+    for (int32_t i = 0; options.reads != DiskReads::kBlocking && i < options.threads; ++i) {
+      std::unique_ptr<ReadRing> ring;
+      if (const int error = ReadRing::open(&ring); error != 0) {
+        rings_.clear();
+        if (!always_ring_) return Status();
+        return Status::error(KVC_ERROR_UNSUPPORTED, "io_uring: %s", std::strerror(-error));
+      }
+      rings_.push_back(std::move(ring));
+    }
+    return Status();
+  }
+
+  // Returns the ring of this thread; null if there is none.
+  ReadRing* start_ring() noexcept {
+    if (rings_.empty()) return nullptr;
+    ReadRing* const ring = rings_[static_cast<size_t>(next_ring_++)].get();
+    return ring->start() == 0 ? ring : nullptr;
+  }
+
   void run() noexcept {
+    ReadRing* const ring = start_ring();
     std::unique_ptr<Bounce> bounce;
+    if (ring != nullptr) (void)make_bounce(bounce);
     TierTask task;
     for (;;) {
       const JobQueue::Next next = queue_.take(&task);
@@ -115,11 +149,35 @@ class DiskTier {
         scan();
         continue;
       }
-      const DiskStore::Outcome outcome = perform(task, bounce);
-      store_.count(task.work, outcome);
-      if (task.work == TierWork::kStore) store_.end_store(task.item->key);
-      queue_.complete(task, outcome.result, outcome.os_error);
+      const bool fits = frame_bytes(task.item->bytes) <= Bounce::kBytes;
+      if (task.work == TierWork::kLoad && ring != nullptr && bounce != nullptr && fits) {
+        load_several(task, *bounce, *ring);
+      } else {
+        end(task, perform(task, bounce));
+      }
     }
+  }
+
+  void end(const TierTask& task, const DiskStore::Outcome& outcome) noexcept {
+    store_.count(task.work, outcome);
+    if (task.work == TierWork::kStore) store_.end_store(task.item->key);
+    queue_.complete(task, outcome.result, outcome.os_error);
+  }
+
+  // Executes a load, and other loads that wait with it, if they fit into the bounce buffer together.
+  void load_several(const TierTask& first, Bounce& bounce, ReadRing& ring) noexcept {
+    std::array<TierTask, ReadRing::kMostReads> tasks = {first};
+    int64_t room = Bounce::kBytes - frame_bytes(first.item->bytes);
+    const int more = queue_.take_loads(tasks.data() + 1, ReadRing::kMostReads - 1, static_cast<int>(rings_.size()),
+                                       [&](const TierTask& task) {
+                                         room -= frame_bytes(task.item->bytes);
+                                         return room >= 0;
+                                       });
+    if (more == 0 && !always_ring_) return end(first, store_.load(*first.item, bounce));
+    std::array<const kvc_tier_item*, ReadRing::kMostReads> items = {};
+    for (int i = 0; i <= more; ++i) items[static_cast<size_t>(i)] = tasks[static_cast<size_t>(i)].item;
+    const auto done = [&](int i, const DiskStore::Outcome& outcome) { end(tasks[static_cast<size_t>(i)], outcome); };
+    store_.load_many(items.data(), more + 1, bounce, ring, std::ref(done));  // a reference, so that no memory is needed
   }
 
   void scan() noexcept {
@@ -129,9 +187,17 @@ class DiskTier {
     }
   }
 
-  DiskStore::Outcome perform(const TierTask& task, std::unique_ptr<Bounce>& bounce) noexcept {
+  static bool make_bounce(std::unique_ptr<Bounce>& bounce) noexcept {
     try {
       if (!bounce) bounce = std::make_unique<Bounce>();
+    } catch (const std::bad_alloc&) {
+    }
+    return bounce != nullptr;
+  }
+
+  DiskStore::Outcome perform(const TierTask& task, std::unique_ptr<Bounce>& bounce) noexcept {
+    try {
+      if (!make_bounce(bounce)) return {KVC_TIER_FAILED, ENOMEM, false};
       if (task.work == TierWork::kLoad) return store_.load(*task.item, *bounce);
       if (task.work == TierWork::kStore) return store_.store(*task.item, *bounce);
       return store_.remove(task.item->key);
@@ -144,6 +210,9 @@ class DiskTier {
   const TierLimits limits_;
   JobQueue queue_;
   DiskStore store_;
+  bool always_ring_ = false;                      // a load that waits alone is read by the ring too
+  std::vector<std::unique_ptr<ReadRing>> rings_;  // [threads], or empty
+  std::atomic<int> next_ring_{0};                 // of the next thread that starts
   TierThreads threads_;
 };
 
@@ -165,6 +234,7 @@ Status check_options(const DiskTierOptions& options) {
 void fill_table(const DiskTierOptions& options, DiskTier* disk, kvc_tier* tier) {
   fill_tier_table(disk, tier);
   tier->name = "disk";
+  tier->flags = disk->reads_together() ? KVC_TIER_READS_BY_IO_URING : 0;
   tier->max_object_bytes = largest_object(options);
   tier->max_job_items = options.max_items;
 }

@@ -11,24 +11,39 @@
 #include "system/mapped_memory.h"
 
 namespace kvc {
-Status HostStore::open(int64_t capacity_bytes) {
-  const int64_t blocks = capacity_bytes / kBlockBytes;
-  const auto bytes = static_cast<size_t>(blocks * kBlockBytes);
-  void* memory = map_memory(bytes);
-  if (memory == nullptr) {
-    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "a host tier of %" PRId64 " bytes: %s", capacity_bytes,
-                         std::strerror(errno));
+namespace {
+
+constexpr int64_t kChunkBytes = int64_t{256} << 20;  // of pinned memory
+
+}  // namespace
+
+Status HostStore::open(int64_t capacity_bytes, std::shared_ptr<Context> pinned_for) {
+  if (pinned_for) block_bytes_ = kPinnedBlockBytes;
+  const int64_t blocks = capacity_bytes / block_bytes_;
+  chunk_blocks_ = pinned_for ? kChunkBytes / block_bytes_ : blocks;
+  for (int64_t first = 0; pinned_for && first < blocks; first += chunk_blocks_) {
+    const int64_t bytes = std::min(chunk_blocks_, blocks - first) * block_bytes_;
+    KVC_TRY(PinnedMemory::allocate(pinned_for, bytes, &pinned_.emplace_back()));
+    chunks_.push_back(static_cast<uint8_t*>(pinned_.back()->data()));
   }
-  memory_ = static_cast<uint8_t*>(memory);
-  num_blocks_ = blocks;
   next_ = LazyArray<int32_t>(blocks);
+  num_blocks_ = blocks;
+  if (!pinned_for) {
+    chunks_.reserve(1);
+    void* memory = map_memory(static_cast<size_t>(blocks * block_bytes_));
+    if (memory == nullptr) {
+      return Status::error(KVC_ERROR_OUT_OF_MEMORY, "a host tier of %" PRId64 " bytes: %s", capacity_bytes,
+                           std::strerror(errno));
+    }
+    chunks_.push_back(static_cast<uint8_t*>(memory));
+  }
   MutexLock lock(mutex_);
   num_free_ = blocks;
   return Status();
 }
 
 HostStore::~HostStore() {
-  if (memory_ != nullptr) unmap_memory(memory_, static_cast<size_t>(num_blocks_ * kBlockBytes));
+  if (pinned_.empty() && !chunks_.empty()) unmap_memory(chunks_[0], static_cast<size_t>(num_blocks_ * block_bytes_));
 }
 
 void HostStore::lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept {
@@ -43,75 +58,136 @@ void HostStore::lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* foun
 }
 
 int32_t HostStore::perform(TierWork work, const kvc_tier_item& item) {
-  int32_t result = KVC_TIER_MISS;
-  if (work == TierWork::kStore) {
-    result = store(item);
-  } else if (work == TierWork::kLoad) {
-    result = load(item);
-  } else {
-    MutexLock lock(mutex_);
-    if (const auto at = index_.find(item.key); at != index_.end()) {
-      drop(at->second);
-      result = KVC_TIER_OK;
-    }
-  }
+  if (work == TierWork::kStore) return store(item);
+  if (work == TierWork::kLoad) return load(item);
   MutexLock lock(mutex_);
-  if (result == KVC_TIER_MISS) ++counts_.misses;
-  if (result != KVC_TIER_OK) return result;
-  ++(work == TierWork::kLoad ? counts_.loads : work == TierWork::kStore ? counts_.stores : counts_.removes);
-  return result;
+  const auto at = index_.find(item.key);
+  if (at == index_.end()) {
+    ++counts_.misses;
+    return KVC_TIER_MISS;
+  }
+  drop(at->second);
+  ++counts_.removes;
+  return KVC_TIER_OK;
 }
 
 int32_t HostStore::store(const kvc_tier_item& item) {
+  Place place;
+  const int32_t begun = begin_store(item.key, item.bytes, (item.flags & KVC_TIER_ITEM_KEEP) != 0, &place);
+  if (begun != KVC_TIER_OK) return begun;
+  int64_t offset = 0;
+  for (int32_t i = 0; i < item.num_buffers; ++i) {
+    place.memory_.write(offset, item.buffers[i].data, item.buffers[i].bytes);
+    offset += item.buffers[i].bytes;
+  }
+  end_store(&place, true);
+  return KVC_TIER_OK;
+}
+
+int32_t HostStore::load(const kvc_tier_item& item) {
+  Place place;
+  if (const int32_t begun = begin_load(item.key, item.bytes, &place); begun != KVC_TIER_OK) return begun;
+  int64_t offset = 0;
+  for (int32_t i = 0; i < item.num_buffers; ++i) {
+    place.memory_.read(offset, item.buffers[i].data, item.buffers[i].bytes);
+    offset += item.buffers[i].bytes;
+  }
+  end_load(&place, true);
+  return KVC_TIER_OK;
+}
+
+// Chains do not change while an object is open, so this method needs no lock.
+ObjectMemory HostStore::memory_of(const Object& object) const {
+  ObjectMemory memory;
+  memory.pinned = pinned();
+  int64_t left = object.bytes;
+  for (int32_t block = object.first; left > 0; block = next_[block]) {
+    uint8_t* const data = address(block);
+    const int64_t count = std::min(left, block_bytes_);
+    left -= count;
+    if (!memory.runs.empty() && memory.runs.back().data() + memory.runs.back().size() == data) {
+      memory.runs.back() = {memory.runs.back().data(), memory.runs.back().size() + static_cast<size_t>(count)};
+    } else {
+      memory.runs.emplace_back(data, static_cast<size_t>(count));
+    }
+  }
+  return memory;
+}
+
+int32_t HostStore::begin_store(const kvc_tier_key& key, int64_t bytes, bool kept, Place* place) {
   Objects made(1);  // may throw, so it comes before any change
-  made.front().key = item.key;
-  made.front().bytes = item.bytes;
-  made.front().kept = (item.flags & KVC_TIER_ITEM_KEEP) != 0;
-  TransferMeter::Item transfer;
+  made.front().key = key;
+  made.front().bytes = bytes;
+  made.front().kept = kept;
   {
     MutexLock lock(mutex_);
-    if (!take_blocks(blocks_of(item.bytes), &made.front().first)) return KVC_TIER_RETRY;
-    transfer = store_meter_.begin(steady_ns());
+    if (!take_blocks(blocks_of(bytes), &made.front().first)) return KVC_TIER_RETRY;
+    place->transfer_ = store_meter_.begin(steady_ns());
   }
-  copy(item, made.front().first, true);
-  MutexLock lock(mutex_);
-  store_meter_.end(transfer, steady_ns(), item.bytes);
-  counts_.written_bytes += item.bytes;
+  place->made_ = std::move(made);
   try {
-    const auto [at, is_new] = index_.try_emplace(item.key, made.begin());
+    place->memory_ = memory_of(place->made_.front());
+  } catch (...) {
+    end_store(place, false);
+    throw;
+  }
+  return KVC_TIER_OK;
+}
+
+void HostStore::end_store(Place* place, bool filled) {
+  Objects& made = place->made_;
+  const int64_t bytes = made.front().bytes;
+  MutexLock lock(mutex_);
+  store_meter_.end(place->transfer_, steady_ns(), filled ? bytes : 0);
+  if (!filled) return free_blocks(made.front().first);
+  try {
+    const auto [at, is_new] = index_.try_emplace(made.front().key, made.begin());
     if (!is_new) retire(std::exchange(at->second, made.begin()));
   } catch (...) {
     free_blocks(made.front().first);
     throw;
   }
-  if (made.front().kept) kept_blocks_ += blocks_of(item.bytes);
+  ++counts_.stores;
+  counts_.written_bytes += bytes;
+  if (made.front().kept) kept_blocks_ += blocks_of(bytes);
   Objects& list = list_of(made.front());
   list.splice(list.end(), made);
-  return KVC_TIER_OK;
 }
 
-int32_t HostStore::load(const kvc_tier_item& item) {
-  Objects::iterator object;
-  TransferMeter::Item transfer;
+int32_t HostStore::begin_load(const kvc_tier_key& key, int64_t bytes, Place* place) {
   {
     MutexLock lock(mutex_);
-    const auto at = index_.find(item.key);
-    if (at == index_.end() || at->second->bytes != item.bytes) return KVC_TIER_MISS;
-    object = at->second;
+    const auto at = index_.find(key);
+    if (at == index_.end() || at->second->bytes != bytes) {
+      ++counts_.misses;
+      return KVC_TIER_MISS;
+    }
+    const Objects::iterator object = place->object_ = at->second;
     ++object->loads;
     Objects& list = list_of(*object);
     list.splice(list.end(), list, object);
-    transfer = load_meter_.begin(steady_ns());
+    place->transfer_ = load_meter_.begin(steady_ns());
   }
-  copy(item, object->first, false);
-  MutexLock lock(mutex_);
-  load_meter_.end(transfer, steady_ns(), item.bytes);
-  counts_.loaded_bytes += item.bytes;
-  if (--object->loads == 0 && object->dropped) {
-    free_blocks(object->first);
-    dropped_.erase(object);
+  try {
+    place->memory_ = memory_of(*place->object_);
+  } catch (...) {
+    end_load(place, false);
+    throw;
   }
   return KVC_TIER_OK;
+}
+
+void HostStore::end_load(Place* place, bool used) noexcept {
+  const Objects::iterator object = place->object_;
+  MutexLock lock(mutex_);
+  load_meter_.end(place->transfer_, steady_ns(), used ? object->bytes : 0);
+  if (used) {
+    ++counts_.loads;
+    counts_.loaded_bytes += object->bytes;
+  }
+  if (--object->loads > 0 || !object->dropped) return;
+  free_blocks(object->first);
+  dropped_.erase(object);
 }
 
 // Evicts objects until `count` blocks are free, and takes these blocks. Kept objects and objects that are being loaded
@@ -130,12 +206,21 @@ bool HostStore::take_blocks(int64_t count, int32_t* first) noexcept {
     ++counts_.evictions;
   }
   num_free_ -= count;
-  for (; count > 0; --count) {
-    const int32_t block = free_ >= 0 ? free_ : fresh_++;
-    if (block == free_) free_ = next_[block];
+  // Freed blocks come before fresh ones. Each block that is taken becomes the first of the chain. free_blocks has put
+  // the last block of a chain first, so a chain that is freed and taken again has its old order.
+  const auto take = [&](int32_t block) {
     next_[block] = *first;
     *first = block;
+    --count;
+  };
+  while (count > 0 && free_ >= 0) {
+    const int32_t block = free_;
+    free_ = next_[block];
+    take(block);
   }
+  const auto fresh = static_cast<int32_t>(count);
+  for (int32_t i = fresh; i > 0; --i) take(fresh_ + i - 1);
+  fresh_ += fresh;
   return true;
 }
 
@@ -166,25 +251,6 @@ void HostStore::retire(Objects::iterator object) noexcept {
   list_of(*object).erase(object);
 }
 
-void HostStore::copy(const kvc_tier_item& item, int32_t block, bool into_blocks) const noexcept {
-  int64_t offset = 0;  // offset in the present block
-  for (int32_t i = 0; i < item.num_buffers; ++i) {
-    auto* data = static_cast<uint8_t*>(item.buffers[i].data);
-    for (int64_t left = item.buffers[i].bytes; left > 0;) {
-      if (offset == kBlockBytes) {
-        block = next_[block];
-        offset = 0;
-      }
-      const int64_t count = std::min(left, kBlockBytes - offset);
-      uint8_t* const stored = memory_ + int64_t{block} * kBlockBytes + offset;
-      std::memcpy(into_blocks ? stored : data, into_blocks ? data : stored, static_cast<size_t>(count));
-      data += count;
-      left -= count;
-      offset += count;
-    }
-  }
-}
-
 int64_t HostStore::removed(kvc_tier_key* keys, int64_t capacity) noexcept {
   MutexLock lock(mutex_);
   return removed_.take(keys, capacity);
@@ -198,15 +264,15 @@ void HostStore::count_failure(int32_t os_error) noexcept {
 
 int64_t HostStore::room_to_keep() const noexcept {
   MutexLock lock(mutex_);
-  return (num_blocks_ - kept_blocks_) * kBlockBytes;
+  return (num_blocks_ - kept_blocks_) * block_bytes_;
 }
 
 void HostStore::fill(kvc_tier_stats* stats) const noexcept {
   MutexLock lock(mutex_);
   *stats = counts_;
   stats->objects = static_cast<int64_t>(index_.size());
-  stats->stored_bytes = (num_blocks_ - num_free_) * kBlockBytes;
-  stats->capacity_bytes = num_blocks_ * kBlockBytes;
+  stats->stored_bytes = (num_blocks_ - num_free_) * block_bytes_;
+  stats->capacity_bytes = num_blocks_ * block_bytes_;
   stats->load_latency_ns = load_meter_.latency_ns();
   stats->store_latency_ns = store_meter_.latency_ns();
   stats->load_bytes_per_second = load_meter_.bytes_per_second();

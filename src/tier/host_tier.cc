@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "system/process.h"
 #include "tier/host_store.h"
@@ -20,12 +21,12 @@ class HostTier {
 
   HostTier() : owner_(process_id()), queue_(kMaxItems) {}
 
-  Status open(int64_t capacity_bytes) {
+  Status open(int64_t capacity_bytes, std::shared_ptr<Context> pinned_for) {
     KVC_TRY(queue_.open());
-    return store_.open(capacity_bytes);
+    return store_.open(capacity_bytes, std::move(pinned_for));
   }
   int64_t largest_object() const noexcept { return store_.largest_object(); }
-  int64_t room_to_keep() const noexcept { return is_child() ? 0 : store_.room_to_keep(); }
+  HostStore* store() noexcept { return &store_; }
 
   // In a child of fork(), the tier does nothing, because threads of the parent may have held its locks.
   bool is_child() const noexcept { return process_id() != owner_; }
@@ -89,16 +90,17 @@ class HostTier {
 
 }  // namespace
 
-int64_t host_tier_room_to_keep(void* self) noexcept { return static_cast<HostTier*>(self)->room_to_keep(); }
+HostStore* host_tier_store(void* self) noexcept { return static_cast<HostTier*>(self)->store(); }
 
-Status open_host_tier(int64_t capacity_bytes, kvc_tier* tier) {
-  if (capacity_bytes < HostStore::kBlockBytes || capacity_bytes > HostStore::kMaxBytes) {
+Status open_host_tier(int64_t capacity_bytes, kvc_tier* tier, std::shared_ptr<Context> pinned_for) {
+  const int64_t least = pinned_for ? HostStore::kPinnedBlockBytes : HostStore::kBlockBytes;
+  if (capacity_bytes < least || capacity_bytes > HostStore::kMaxBytes) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes is %" PRId64 ", not in %" PRId64 "..%" PRId64,
-                         capacity_bytes, HostStore::kBlockBytes, HostStore::kMaxBytes);
+                         capacity_bytes, least, HostStore::kMaxBytes);
   }
   try {
     std::unique_ptr<HostTier, void (*)(HostTier*)> host(new HostTier, HostTier::close);
-    KVC_TRY(host->open(capacity_bytes));
+    KVC_TRY(host->open(capacity_bytes, std::move(pinned_for)));
     tier->name = "host";
     tier->flags = KVC_TIER_KEEPS;
     tier->max_object_bytes = host->largest_object();

@@ -10,18 +10,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+
 #include "base/status.h"
+#include "context/context.h"
 #include "kvcache_tier.h"
 
 namespace kvc {
 
-// The memory of an object is a whole number of blocks.
-constexpr int64_t kHostBlockBytes = 4096;
+class HostStore;
 
-// Errors: INVALID_ARGUMENT (capacity_bytes is not in 4096..2^43 - 4096), OUT_OF_MEMORY.
-Status open_host_tier(int64_t capacity_bytes, kvc_tier* tier);
-// self: of a host tier. Returns the bytes of whole blocks that new objects with KVC_TIER_ITEM_KEEP can take, if they
-// evict all other objects.
-int64_t host_tier_room_to_keep(void* self) noexcept;
+// pinned_for: nullable; the memory is pinned memory of this context, and all of it is allocated now. Errors:
+// INVALID_ARGUMENT (capacity_bytes is not in 4096..2^43 - 4096, or is less than 65536 with pinned_for), UNSUPPORTED
+// (the context has no pinned memory), OUT_OF_MEMORY, or an error of the device.
+Status open_host_tier(int64_t capacity_bytes, kvc_tier* tier, std::shared_ptr<Context> pinned_for = nullptr);
+// self: of a host tier. Gives the store, for callers that read and write objects in place. It is that of the process
+// that opened the tier, and a child of fork() must not use it.
+HostStore* host_tier_store(void* self) noexcept;
 
 }  // namespace kvc

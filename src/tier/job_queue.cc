@@ -52,12 +52,12 @@ JobQueue::Next JobQueue::take(TierTask* task) noexcept {
   MutexLock lock(mutex_);
   while (!stop_ && !errand_ && loads_.size() == 0 && others_.size() == 0) work_.wait(mutex_);
   if (stop_) return Next::kStop;
-  const bool load = loads_.size() > 0 && (loads_in_a_row_ < 7 || others_.size() == 0);
+  const bool load = loads_.size() > 0 && (loads_in_a_row_ < kLoadsInARow || others_.size() == 0);
   if (errand_ && (errands_first_ || (!load && others_.size() == 0))) {
     errand_ = false;
     return Next::kErrand;
   }
-  loads_in_a_row_ = load ? std::min(loads_in_a_row_ + 1, 7) : 0;
+  loads_in_a_row_ = load ? std::min(loads_in_a_row_ + 1, kLoadsInARow) : 0;
   *task = (load ? loads_ : others_).pop();
   return Next::kTask;
 }

@@ -11,6 +11,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -34,6 +35,7 @@ class Ring {
  public:
   explicit Ring(size_t capacity) : slots_(capacity) {}
   size_t size() const noexcept { return size_; }
+  const T& front() const noexcept { return slots_[head_]; }
   void push(const T& value) noexcept { slots_[(head_ + size_++) % slots_.size()] = value; }
   T pop() noexcept {
     const T value = slots_[head_];
@@ -69,6 +71,19 @@ class JobQueue {
 
   // Waits for an item or an errand. After stop(), always returns kStop.
   Next take(TierTask* task) noexcept;
+  // Takes up to `most` further loads for a thread that has just taken a load, if fits(task) is true for each. Leaves a
+  // share for the other threads of the tier, of which there are `threads` - 1.
+  template <typename Fits>
+  int take_loads(TierTask* tasks, int most, int threads, Fits fits) {
+    MutexLock lock(mutex_);
+    if (stop_) return 0;
+    most = std::min(most, static_cast<int>(loads_.size()) / threads);
+    if (others_.size() > 0) most = std::min(most, kLoadsInARow - loads_in_a_row_);
+    int count = 0;
+    while (count < most && fits(loads_.front())) tasks[count++] = loads_.pop();
+    loads_in_a_row_ = std::min(loads_in_a_row_ + count, kLoadsInARow);
+    return count;
+  }
   void complete(const TierTask& task, int32_t result, int32_t os_error) noexcept;
   int64_t poll(kvc_tier_completion* done, int64_t capacity) noexcept;
 
@@ -98,6 +113,8 @@ class JobQueue {
     }
   }
   void add_completion(const TierTask& task, int32_t result, int32_t os_error) noexcept KVC_REQUIRES(mutex_);
+
+  static constexpr int32_t kLoadsInARow = 7;
 
   const int64_t max_items_;
   const bool errands_first_;

@@ -84,6 +84,20 @@ class ObjectFolder {
   Outcome publish(const std::string& name, const kvc_tier_key& key, int64_t payload_bytes);
   // Reads an object into the item's buffers. stamp_ns: the new stamp of the file; 0 = do not change it.
   Outcome read(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce);
+  // The parts of read, for a caller that reads several files at once. name: object_name of the item.
+  // Opens the file. Returns a descriptor, or -1 and the outcome.
+  int open_object(const std::string& name, Outcome* outcome);
+  // Whether it is a file of the right size, so that it may be read.
+  bool is_readable(int fd, const kvc_tier_item& item);
+  // What the caller has done before read_opened.
+  struct Begun {
+    bool checked = false;  // is_readable was true
+    int64_t had = 0;  // the number of bytes at the begin of the file that were read, or the negative errno of a read
+  };
+  // Reads and checks the object, and closes the descriptor. memory: aligned for direct I/O, with room for the file or
+  // for Bounce::kBytes of it.
+  Outcome read_opened(int fd, const std::string& name, const kvc_tier_item& item, int64_t stamp_ns, uint8_t* memory,
+                      const Begun& begun, RunningChecksum& sum);
 
   // Return 0 or a negative errno.
   int remove(const kvc_tier_key& key, int64_t payload_bytes);
@@ -101,7 +115,7 @@ class ObjectFolder {
   std::string temporary_name();
   int open_temporary(int64_t stamp_ns, std::string* name);
   int write_frame(int fd, const kvc_tier_item& item, Bounce& bounce);
-  Outcome read_frame(int fd, const kvc_tier_item& item, Bounce& bounce);
+  Outcome read_frame(int fd, const kvc_tier_item& item, uint8_t* memory, const Begun& begun, RunningChecksum& sum);
   int sync_name(const char* folder);
 
   const DiskSync sync_;

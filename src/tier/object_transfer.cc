@@ -111,14 +111,32 @@ int ObjectFolder::sync_name(const char* folder) {
 }
 
 ObjectFolder::Outcome ObjectFolder::read(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce) {
-  const int flags = kOpenRead | kOpenPlain | (direct_ ? kOpenDirect : 0);
   const std::string name = object_name(item.key, item.bytes);
+  Outcome outcome;
+  const int fd = open_object(name, &outcome);
+  return fd < 0 ? outcome : read_opened(fd, name, item, stamp_ns, bounce.data(), {}, bounce.checksum());
+}
+
+int ObjectFolder::open_object(const std::string& name, Outcome* outcome) {
+  const int flags = kOpenRead | kOpenPlain | (direct_ ? kOpenDirect : 0);
   int fd = ops_.open_at(root_, name.c_str(), flags, 0);
   if (fd == -EINVAL && direct_) fd = ops_.open_at(root_, name.c_str(), flags & ~kOpenDirect, 0);
-  if (says_missing(fd)) return {KVC_TIER_MISS, 0, false};
-  if (says_not_plain(fd)) return {KVC_TIER_MISS, 0, true};
-  if (fd < 0) return failed(fd);
-  Outcome outcome = read_frame(fd, item, bounce);
+  if (fd >= 0) return fd;
+  *outcome = says_missing(fd)     ? Outcome{KVC_TIER_MISS, 0, false}
+             : says_not_plain(fd) ? Outcome{KVC_TIER_MISS, 0, true}
+                                  : failed(fd);
+  return -1;
+}
+
+bool ObjectFolder::is_readable(int fd, const kvc_tier_item& item) {
+  FileStatus status;
+  return ops_.status(fd, &status) == 0 && status.regular && status.bytes == frame_bytes(item.bytes);
+}
+
+ObjectFolder::Outcome ObjectFolder::read_opened(int fd, const std::string& name, const kvc_tier_item& item,
+                                                int64_t stamp_ns, uint8_t* memory, const Begun& begun,
+                                                RunningChecksum& sum) {
+  Outcome outcome = read_frame(fd, item, memory, begun, sum);
   // The file may have been evicted and recycled while it was read. Then it has the bytes of another object, and is not
   // damaged.
   FileStatus read, named;
@@ -131,27 +149,32 @@ ObjectFolder::Outcome ObjectFolder::read(const kvc_tier_item& item, int64_t stam
   return outcome;
 }
 
-ObjectFolder::Outcome ObjectFolder::read_frame(int fd, const kvc_tier_item& item, Bounce& bounce) {
+ObjectFolder::Outcome ObjectFolder::read_frame(int fd, const kvc_tier_item& item, uint8_t* memory, const Begun& begun,
+                                               RunningChecksum& sum) {
   constexpr Outcome kDamaged = {KVC_TIER_MISS, 0, true};
-  FileStatus status;
-  if (const int error = ops_.status(fd, &status); error < 0) return failed(error);
   const int64_t total = frame_bytes(item.bytes);
-  if (!status.regular || status.bytes != total) return kDamaged;
-  RunningChecksum& sum = bounce.checksum();
+  if (!begun.checked) {
+    FileStatus status;
+    if (const int error = ops_.status(fd, &status); error < 0) return failed(error);
+    if (!status.regular || status.bytes != total) return kDamaged;
+  }
+  int64_t had = begun.had;
+  if (had < 0) return {KVC_TIER_FAILED, static_cast<int32_t>(-had), says_damaged(had)};
   sum.reset();
   Checksum expected{};
   BufferCursor cursor(item);
   for (int64_t offset = 0; offset < total;) {
     const int64_t chunk = std::min(Bounce::kBytes, total - offset);
-    for (int64_t done = 0; done < chunk;) {
-      const int64_t got = ops_.read_at(fd, bounce.data() + done, chunk - done, offset + done);
+    for (int64_t done = std::min(had, chunk); done < chunk;) {
+      const int64_t got = ops_.read_at(fd, memory + done, chunk - done, offset + done);
       if (got < 0) return {KVC_TIER_FAILED, static_cast<int32_t>(-got), says_damaged(got)};
       if (got == 0) return kDamaged;
       done += got;
     }
-    if (offset == 0 && !check_frame_header(bounce.data(), item.key, item.bytes, &expected)) return kDamaged;
+    had = 0;
+    if (offset == 0 && !check_frame_header(memory, item.key, item.bytes, &expected)) return kDamaged;
     const PayloadPart part(offset, chunk, item.bytes);
-    const uint8_t* from = bounce.data() + part.begin;
+    const uint8_t* from = memory + part.begin;
     sum.add({from, static_cast<size_t>(part.bytes)});
     cursor.next(part.bytes, [&](uint8_t* data, int64_t bytes) {
       std::memcpy(data, from, static_cast<size_t>(bytes));

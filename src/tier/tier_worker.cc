@@ -59,6 +59,12 @@ Status TierWorker::add(const Tier& tier) {
   return Status();
 }
 
+int32_t TierWorker::num_by_io_uring() const noexcept {
+  return static_cast<int32_t>(std::count_if(tiers_, tiers_ + num_tiers(), [](const Tier& tier) {
+    return (tier.table.flags & KVC_TIER_READS_BY_IO_URING) != 0;
+  }));
+}
+
 void TierWorker::lookup(std::span<const kvc_tier_key> keys, std::span<Found> found) {
   std::fill(found.begin(), found.end(), Found{});
   if (in_child_) return;

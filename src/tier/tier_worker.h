@@ -38,7 +38,9 @@
 #include "keys/page_key.h"
 #include "kvcache_tier.h"
 #include "system/fork_watch.h"
+#include "tier/host_store.h"
 #include "tier/load_progress.h"
+#include "tier/object_memory.h"
 #include "tier/tier_items.h"
 
 namespace kvc {
@@ -57,7 +59,7 @@ struct TierPage {
   // suspended.
   std::shared_ptr<const std::vector<int32_t>> tokens;
   int64_t tokens_begin = 0;
-  // Of a suspended sequence: the place of the page, and the tokens that each layer holds (PageCopy::clear_others).
+  // Of a suspended sequence: the place of the page, and the tokens that each layer holds (PageCopy::for_each_other).
   int64_t position = 0;
   std::shared_ptr<const std::vector<int64_t>> held;
   std::shared_ptr<const PageTerms> terms;  // for the owner's calls of `changed`; null: it ignores them
@@ -69,13 +71,15 @@ class TierWorker {
   class Owner {
    public:
     virtual ~Owner() = default;
-    // Makes the object of a page. Returns false if `valid` was false under the owner's lock, if the device failed, or
-    // if there is no memory.
-    virtual bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) = 0;
+    // The size of the object of a page.
+    virtual int64_t object_bytes(const TierPage& page) const = 0;
+    // Makes the object of a page in memory of this size. Returns false if `valid` was false under the owner's lock, if
+    // the device failed, or if there is no memory.
+    virtual bool read_page(const TierPage& page, const std::atomic<bool>& valid, const ObjectMemory& object) = 0;
     enum class Written : uint8_t { kYes, kOtherObject, kFailed };
     // Checks that an object belongs to this page, and writes its contents to the page. Returns kOtherObject if the
     // object is damaged or is that of another page, and kFailed if the device failed or if there is no memory.
-    virtual Written write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
+    virtual Written write_page(const TierPage& page, const ObjectMemory& object) = 0;
     // Called after a tier has stored a page or was found to have it (has = true), and after a load has missed it or its
     // object was removed (has = false). page.terms may be null.
     virtual void changed(int32_t tier, const TierPage& page, bool has) = 0;
@@ -89,10 +93,9 @@ class TierWorker {
   struct Tier {
     kvc_tier table = {};
     Stores stores = Stores::kPublished;
-    int64_t min_tokens = 0;  // pages of a shorter publish are not stored
-    // Null, or the function host_tier_room_to_keep: the tier is a host tier.
-    int64_t (*room_to_keep)(void* self) = nullptr;
-    std::string medium;  // name of the tier in messages of events
+    int64_t min_tokens = 0;     // pages of a shorter publish are not stored
+    HostStore* host = nullptr;  // null, or the objects of a host tier, which are read and written in place
+    std::string medium;         // name of the tier in messages of events
   };
   // The tier in which a page was found.
   struct Found {
@@ -131,6 +134,8 @@ class TierWorker {
   // Adopts an open tier.
   Status add(const Tier& tier);
   int32_t num_tiers() const noexcept { return num_tiers_.load(std::memory_order_acquire); }
+  // The number of tiers that read files by io_uring.
+  int32_t num_by_io_uring() const noexcept;
   const Tier& tier(int32_t index) const noexcept { return tiers_[index]; }
   std::span<const Tier> tiers() const noexcept { return {tiers_, static_cast<size_t>(num_tiers())}; }
   const std::atomic<bool>& in_child() const noexcept { return in_child_; }
@@ -204,7 +209,9 @@ class TierWorker {
     TierWork work = TierWork::kStore;
     size_t index = 0;  // index in the pages of the load
     TierPage page;
-    std::vector<uint8_t> object;
+    int64_t bytes = 0;            // of the object; 0 in a removal
+    std::vector<uint8_t> object;  // not used in a host tier
+    bool made = false;            // `object` is the object of the page
     kvc_tier_buffer buffer = {};
     kvc_tier_item item = {};
   };
@@ -236,10 +243,12 @@ class TierWorker {
   size_t count_fitting(const std::vector<LoadPage>& pages) const noexcept;
   bool start_page(Item& item);
   bool start_store(Item& item);
+  bool start(Item& item, const std::atomic<bool>& valid);
+  bool store_in_place(HostStore& host, const Item& item, const std::atomic<bool>& valid, int32_t* result);
   void submit(Item& item);
   void finish(Item& item, int32_t result);
   Item* free_item() noexcept;
-  bool write(const Item& item);
+  bool write(Item& item);
   bool cancel_late();
   void end_page(const Item& item, bool ok);
   // Returns the first tier after `tier` that stores objects; -1 = none.

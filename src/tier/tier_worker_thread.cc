@@ -2,12 +2,12 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <new>
 
 #include "base/steady_clock.h"
 #include "system/wake_event.h"
-#include "tier/host_tier.h"
 #include "tier/tier_worker.h"
 
 namespace kvc {
@@ -86,7 +86,7 @@ bool TierWorker::submit_refused() {
 void TierWorker::submit(Item& item) {
   const kvc_tier& table = tiers_[item.tier].table;
   const bool removes = item.work == TierWork::kRemove;
-  item.buffer = {item.object.data(), static_cast<int64_t>(item.object.size())};
+  item.buffer = {item.object.data(), item.bytes};
   item.item = {item.page.key, removes ? nullptr : &item.buffer, removes ? 0 : 1, 0, item.buffer.bytes};
   const bool keeps = item.load != 0 && item.work == TierWork::kStore && (table.flags & KVC_TIER_KEEPS) != 0;
   if (keeps) item.item.flags = KVC_TIER_ITEM_KEEP;  // store_all: a page of a suspended sequence
@@ -125,14 +125,13 @@ size_t TierWorker::count_fitting(const std::vector<LoadPage>& pages) const noexc
   int32_t tier = -1;
   int64_t room = 0;
   for (size_t i = 0; i < pages.size(); ++i) {
-    const int64_t bytes = (pages[i].found.bytes + kHostBlockBytes - 1) / kHostBlockBytes * kHostBlockBytes;
-    while (room < bytes) {
+    const int64_t bytes = pages[i].found.bytes;
+    while (tier < 0 || room < tiers_[tier].host->rounded(bytes)) {
       if ((tier = next_tier(tier)) < 0) return i;
-      const Tier& next = tiers_[tier];
-      if (next.room_to_keep == nullptr) return pages.size();
-      room = next.room_to_keep(next.table.self);
+      if (tiers_[tier].host == nullptr) return pages.size();
+      room = tiers_[tier].host->room_to_keep();
     }
-    room -= bytes;
+    room -= tiers_[tier].host->rounded(bytes);
   }
   return pages.size();
 }
@@ -155,7 +154,7 @@ bool TierWorker::cancel_late() {
 
 // Starts the next page of a load, of store_all or of a removal. Returns whether there was one.
 bool TierWorker::start_page(Item& item) {
-  int64_t bytes = 0;
+  item.made = false;
   {
     MutexLock lock(mutex_);
     const bool stopping = work_->stopping;
@@ -188,21 +187,53 @@ bool TierWorker::start_page(Item& item) {
     item.page = next.page;
     item.tier = item.work == TierWork::kStore ? next_tier(-1) : next.found.tier;
     item.load = load->first;
-    bytes = item.work == TierWork::kLoad ? next.found.bytes : 0;
+    item.bytes = item.work == TierWork::kLoad ? next.found.bytes : 0;
   }
+  if (item.work == TierWork::kStore) item.bytes = owner_.object_bytes(item.page);
   static const std::atomic<bool> valid = true;  // store_all: no call releases the page (invariant 1)
-  bool ready = item.work != TierWork::kStore || owner_.read_page(item.page, valid, &item.object);
-  try {
-    if (item.work != TierWork::kStore) item.object.resize(static_cast<size_t>(bytes));
-  } catch (const std::exception&) {  // the tier returned a size that is too large for this process
-    ready = false;
-  }
-  if (ready) {
-    submit(item);
-  } else {
-    end_page(item, false);
-  }
+  if (!start(item, valid)) end_page(item, false);
   return true;
+}
+
+// Starts an item in its tier, and also ends it if the tier is a host tier. Returns false if a page cannot be read, or
+// if there is no memory for the object.
+bool TierWorker::start(Item& item, const std::atomic<bool>& valid) {
+  HostStore* const host = tiers_[item.tier].host;
+  if (host != nullptr && item.work != TierWork::kRemove) {
+    int32_t result = KVC_TIER_OK;
+    if (item.work == TierWork::kStore && !store_in_place(*host, item, valid, &result)) return false;
+    finish(item, result);
+    return true;
+  }
+  try {
+    item.object.resize(static_cast<size_t>(item.bytes));
+  } catch (const std::exception&) {  // the tier returned a size that is too large for this process
+    return false;
+  }
+  if (item.work == TierWork::kStore && !item.made) {
+    if (!owner_.read_page(item.page, valid, ObjectMemory::of(item.object))) return false;
+    item.made = true;
+  }
+  submit(item);
+  return true;
+}
+
+// Makes the object of a page in the memory of a host tier. Returns false if the page cannot be read. Else *result is as
+// in a completion.
+bool TierWorker::store_in_place(HostStore& host, const Item& item, const std::atomic<bool>& valid, int32_t* result) {
+  const bool kept = item.load != 0;  // store_all: a page of a suspended sequence
+  try {
+    HostStore::Place place;
+    *result = host.begin_store(item.page.key, item.bytes, kept, &place);
+    if (*result != KVC_TIER_OK) return true;
+    const bool read = owner_.read_page(item.page, valid, place.memory());
+    host.end_store(&place, read);
+    return read;
+  } catch (const std::bad_alloc&) {
+    host.count_failure(ENOMEM);
+    *result = KVC_TIER_FAILED;
+    return true;
+  }
 }
 
 // Starts the next store of the queue. Returns whether there was one. Pages with PENDING keys stay in their places in
@@ -238,16 +269,17 @@ bool TierWorker::start_store(Item& item) {
   }
   const bool wanted = known.result == KVC_TIER_MISS;
   if (!wanted) owner_.changed(item.tier, item.page, true);
-  const bool read = wanted && owner_.read_page(item.page, reading_valid_, &item.object);
-  {
-    MutexLock lock(mutex_);
-    work_->reading = 0;
-    if (!read) {
-      --work_->counts.queued;
-      work_->counts.dropped_pages += wanted;
-    }
+  if (wanted) {
+    item.made = false;
+    item.bytes = owner_.object_bytes(item.page);
   }
-  if (read) submit(item);
+  const bool started = wanted && start(item, reading_valid_);
+  MutexLock lock(mutex_);
+  work_->reading = 0;
+  if (!started) {
+    --work_->counts.queued;
+    work_->counts.dropped_pages += wanted;
+  }
   return true;
 }
 
@@ -257,8 +289,9 @@ void TierWorker::finish(Item& item, int32_t result) {
   if (item.load != 0) {
     const int32_t next = item.work == TierWork::kStore && !ok ? next_tier(item.tier) : -1;
     if (next >= 0) {
+      static const std::atomic<bool> valid = true;  // as in start_page
       item.tier = next;
-      submit(item);
+      if (!start(item, valid)) end_page(item, false);
       return;
     }
     if (item.work == TierWork::kLoad) {
@@ -276,8 +309,23 @@ void TierWorker::finish(Item& item, int32_t result) {
 
 // Writes a loaded object to its page. If the object is not that of the page, removes it from the tier in the
 // background. Otherwise the tier would never get the right object, because it already has one with this key.
-bool TierWorker::write(const Item& item) {
-  const Owner::Written written = owner_.write_page(item.page, item.object);
+bool TierWorker::write(Item& item) {
+  Owner::Written written = Owner::Written::kFailed;
+  if (HostStore* const host = tiers_[item.tier].host) {
+    try {
+      HostStore::Place place;
+      if (host->begin_load(item.page.key, item.bytes, &place) != KVC_TIER_OK) {
+        owner_.changed(item.tier, item.page, false);
+        return false;
+      }
+      written = owner_.write_page(item.page, place.memory());
+      host->end_load(&place, written == Owner::Written::kYes);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  } else {
+    written = owner_.write_page(item.page, ObjectMemory::of(item.object));
+  }
   if (written == Owner::Written::kOtherObject && item.page.tokens != nullptr &&
       tiers_[item.tier].stores != Stores::kNothing) {
     try {
@@ -307,9 +355,7 @@ void TierWorker::end_page(const Item& item, bool ok) {
   } else {
     --counts.queued;
     ++(ok ? counts.stored_pages : counts.failed_stores);
-    if (ok) {
-      load.pages[item.index].found = {.tier = item.tier, .bytes = static_cast<int64_t>(item.object.size())};
-    }
+    if (ok) load.pages[item.index].found = {.tier = item.tier, .bytes = item.bytes};
   }
   if (!ok) {
     load.first_failed = std::min(load.first_failed, item.page.block);

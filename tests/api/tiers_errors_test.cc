@@ -26,11 +26,20 @@ TEST(TiersErrors, BadConfigsAreRefused) {
   bad(KVC_ERROR_INVALID_ARGUMENT, [](kvc_tier_config &c) { c.store = -1; });
   bad(KVC_ERROR_OUT_OF_RANGE, [](kvc_tier_config &c) { c.capacity_bytes = -1; });
   bad(KVC_ERROR_OUT_OF_RANGE, [](kvc_tier_config &c) { c.min_tokens = -1; });
-  bad(KVC_ERROR_UNSUPPORTED, [](kvc_tier_config &c) { c.flags = 2; });
+  bad(KVC_ERROR_UNSUPPORTED, [](kvc_tier_config &c) { c.flags = 16; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [](kvc_tier_config &c) { c.flags = KVC_TIER_PINNED; });
   bad(KVC_ERROR_INVALID_ARGUMENT, [](kvc_tier_config &c) { c.flags = KVC_TIER_HOST; });
   const auto host = [](kvc_tier_config &c) { c.directory = nullptr, c.flags = KVC_TIER_HOST, c.capacity_bytes = 4096; };
   bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.tier = &table; });
   bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.capacity_bytes = 4095; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [](kvc_tier_config &c) { c.flags = KVC_TIER_BLOCKING | KVC_TIER_IO_URING; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.flags |= KVC_TIER_BLOCKING; });
+  bad(KVC_ERROR_INVALID_ARGUMENT,
+      [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &table, c.flags = KVC_TIER_IO_URING; });
+  const uint32_t pinned = KVC_TIER_HOST | KVC_TIER_PINNED;
+  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.flags = pinned, c.capacity_bytes = 65535; });
+  if (test_device().device_type == kDLCPU)
+    bad(KVC_ERROR_UNSUPPORTED, [&](kvc_tier_config &c) { host(c), c.flags = pinned, c.capacity_bytes = 65536; });
   bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.sync = KVC_TIER_SYNC_FULL; });
   bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.capacity_bytes = int64_t{1} << 60; });
   bad(KVC_ERROR_INVALID_ARGUMENT,

@@ -4,6 +4,7 @@
 #include <kvcache_tier.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -111,13 +112,16 @@ class TieredEngine {
     config.min_tokens = min_tokens;
     return kvc_cache_add_tier(made, &config, nullptr);
   }
-  kvc_status add_host(int64_t bytes, const char *medium = nullptr) {
+  kvc_status add_host(int64_t bytes, const char *medium) { return add_host(bytes, false, nullptr, medium); }
+  // With KVC_TEST_PINNED=1, the memory is pinned, and has as many blocks, which are 16 times as large.
+  kvc_status add_host(int64_t bytes, bool pinned = std::getenv("KVC_TEST_PINNED") != nullptr,
+                      kvc_error *error = nullptr) {
     kvc_tier_config config;
     kvc_tier_config_init(&config);
+    config.flags = pinned ? KVC_TIER_HOST | KVC_TIER_PINNED : KVC_TIER_HOST;
     config.medium = medium;
-    config.flags = KVC_TIER_HOST;
-    config.capacity_bytes = bytes;
-    return kvc_cache_add_tier(made, &config, nullptr);
+    config.capacity_bytes = pinned ? bytes * 16 : bytes;
+    return kvc_cache_add_tier(made, &config, error);
   }
   kvc_status add(const Folder &folder, int64_t bytes = 0, int32_t sync = KVC_TIER_SYNC_DATA,
                  int32_t store = KVC_TIER_STORE_PUBLISHED) {

@@ -226,15 +226,20 @@ TEST_F(RowCopyTest, WhatASequenceHasNotStoredIsCleared) {
     for (const bool stored : {run.layer == 0, false})
       expected.resize(expected.size() + static_cast<size_t>(run.token_bytes), stored ? uint8_t{255} : uint8_t{0});
   }
-  pages->clear_others(0, 8, held, bytes.data());
+  const auto clear_others = [&](int32_t group, int64_t position) {
+    pages->for_each_other(group, position, held, [&](int64_t begin, int64_t count) {
+      std::memset(bytes.data() + begin, 0, static_cast<size_t>(count));
+    });
+  };
+  clear_others(0, 8);
   EXPECT_EQ(bytes, expected);
-  pages->clear_others(0, 12, held, bytes.data());
+  clear_others(0, 12);
   EXPECT_EQ(bytes, std::vector<uint8_t>(bytes.size()));
   // States after 7 tokens, which the last layer has not seen.
   bytes.assign(static_cast<size_t>(pages->bytes_of(1)), 255);
   expected.assign(12 + 2 + 8, 255);
   std::memset(expected.data() + 14, 0, 8);
-  pages->clear_others(1, 7, held, bytes.data());
+  clear_others(1, 7);
   EXPECT_EQ(bytes, expected);
 }
 

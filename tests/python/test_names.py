@@ -17,7 +17,7 @@ NO_NAMES = set("""
     MLA CPU CUDA KVCACHE_CUDA_BACKEND libkvcache_cuda kvc_backend_get float8_e4m3fn float8_e5m2 float4_e2m1fn
     cfs_period_us cfs_quota_us kvc_copy decode_items split_tiles prefix_groups kv_bytes host_parallel_for simd_available
     layer_begin layer_end kvc_graph struct_size kvc_error item_size kvc_ num_ device_id KVC_ASSERT kvc_event event_size
-    GPU HOST STORAGE num_buffers max_job_items max_items kvcache_cuda KVC_ROW_FORMAT_
+    GPU HOST io_uring STORAGE num_buffers max_job_items max_items kvcache_cuda KVC_ROW_FORMAT_
 """.split())
 SOURCES = {"python": "bindings/python/kvcache/*.py*", "rust": "bindings/rust/kvcache/src/*.rs", "go": "bindings/go/*.go",
            "java": "bindings/java/src/main/java/dev/kvcache/*.java"}

@@ -228,6 +228,29 @@ def test_a_load_that_takes_longer_than_computing():
         assert (hit.load_tokens, hit.load_ns, hit.tier_tokens) == (0, 0, (28,))
 
 
+@pytest.mark.parametrize("reads", ["any", "blocking", "io_uring"])
+def test_a_folder_is_read_as_the_caller_chooses(tmp_path, reads):
+    prompt = list(range(200))
+    try:
+        cache = make(tmp_path, reads=reads)
+    except kvcache.Unsupported as why:
+        assert reads == "io_uring" and "io_uring: " in str(why)
+        pytest.skip(str(why))
+    with cache:
+        by_io_uring = cache.describe()["tiers"]["tiers_by_io_uring"]
+        assert by_io_uring == {"blocking": 0, "io_uring": 1}.get(reads, by_io_uring)
+        computed, _ = serve(cache, prompt)
+        store(cache)
+        cache.drop_prefix([])
+        assert cache.load_prefix(prompt)[0].wait(30) == 200
+        loaded, hit = serve(cache, prompt)
+        assert hit.tokens == 199
+        for a, b in zip(computed, loaded):
+            np.testing.assert_allclose(a, b, rtol=1e-4)
+    with pytest.raises(ValueError, match="reads 'aio' is not one of any, blocking, io_uring"):
+        make(tmp_path, reads="aio")
+
+
 def test_a_host_tier_keeps_what_is_evicted():
     prompt = list(range(30))
     with host_cache() as cache:
@@ -275,6 +298,8 @@ def test_a_failed_suspend_is_an_error_of_its_job():
         decode(cache, sequence, [1])
         with pytest.raises(kvcache.InvalidArgument, match="Tiers.add_host_tier: capacity_bytes is 10, not in"):
             cache.add_host_tier(10)
+        with pytest.raises(kvcache.Unsupported, match='Tiers.add_host_tier: the device "cpu" has no pinned memory'):
+            cache.add_host_tier(1 << 20, pinned=True)
     with kvcache.Cache(LAYERS, page_size=4, capacity_tokens=256) as cache:
         with pytest.raises(kvcache.Unsupported, match="Tiers.suspend: the cache has no tier"):
             cache.suspend(cache.add())

@@ -155,6 +155,12 @@ TEST(DiskFault, EvictedWhileItIsRead) {
       for (reached = pause.load(); pause;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return got;
     }
+    void read_many(ReadRing &ring, FileRead *reads, int n, const std::function<void(int)> &done) override {
+      FileOps::read_many(ring, reads, n, [&](int i) {
+        for (reached = pause.load(); pause;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        done(i);
+      });
+    }
   };
   for (const DiskSync sync : {DiskSync::kData, DiskSync::kNever}) {
     TemporaryFolder folder;

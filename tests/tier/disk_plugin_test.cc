@@ -33,10 +33,11 @@ TEST(DiskPlugin, StoresWhatTheDiskTierLoads) {
     kvc_tier table;
     kvc_tier_init(&table);
     kvc_error error = KVC_ERROR_INIT;
-    const std::string options = "capacity_bytes=1000000&sync=full&directory=" + directory;
+    const std::string options = "capacity_bytes=1000000&sync=full&reads=blocking&directory=" + directory;
     ASSERT_EQ(load_plugin()(KVC_TIER_VERSION, options.c_str(), &table, &error), KVC_OK) << error.message;
     TierDriver tier(table);
     EXPECT_STREQ(tier.table().name, "disk");
+    EXPECT_EQ(tier.table().flags, 0u);
     EXPECT_EQ(tier.stats().capacity_bytes, 1000000);
     ASSERT_EQ(tier.store(1, payload_of(1, 0, 5000)), KVC_TIER_OK);
   }

@@ -17,6 +17,8 @@ class FaultyOps : public kvc::FileOps {
   std::atomic<int> error{EIO};
   std::atomic<int64_t> room_bytes{INT64_MAX};  // free bytes on the disk
   std::atomic<bool> short_transfers{false};    // reads and writes move one block at a time
+  std::atomic<bool> ring_is_full{false};       // read_many starts no read
+  std::atomic<int64_t> read_together{0};       // files that read_many has read
 
   int open_at(int folder, const char *name, int flags, mode_t mode) override {
     return fails() ? -error : FileOps::open_at(folder, name, flags, mode);
@@ -32,6 +34,21 @@ class FaultyOps : public kvc::FileOps {
     const int64_t put = FileOps::write_at(fd, data, fit, offset);
     if (put > 0) room_bytes -= put;
     return put;
+  }
+  void read_many(kvc::ReadRing &ring, kvc::FileRead *reads, int n, const std::function<void(int)> &done) override {
+    for (int i = 0; i < n; ++i) reads[i].bytes = limit(reads[i].bytes);
+    if (ring_is_full) {
+      for (int i = 0; i < n; ++i) {
+        reads[i].result = -EAGAIN;
+        done(i);
+      }
+      return;
+    }
+    FileOps::read_many(ring, reads, n, [&](int i) {
+      if (fails()) reads[i].result = -error;
+      ++read_together;
+      done(i);
+    });
   }
   int sync_data(int fd) override { return fails() ? -error : FileOps::sync_data(fd); }
   int sync_folder(int fd) override { return fails() ? -error : FileOps::sync_folder(fd); }

@@ -6,9 +6,11 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "failing_new.h"
+#include "tier/host_store.h"
 #include "tier_driver.h"
 
 namespace kvt {
@@ -57,6 +59,62 @@ TEST(HostTier, StoresLoadsAndRemoves) {
 TEST(HostTier, KeysWithOneHashAreApart) {
   TierDriver tier(open_host(int64_t{1} << 30));
   check_colliding_keys(tier);
+}
+
+// So a device copies such an object in one piece.
+TEST(HostTier, ObjectsOfOneSizeLieInOneRun) {
+  kvc::HostStore store;
+  ASSERT_TRUE(store.open(20 * kBlock, nullptr).ok());
+  std::mt19937 random(1);
+  for (uint64_t step = 0; step < 200; ++step) {
+    kvc::HostStore::Place place;
+    const kvc_tier_key key = key_of(step);
+    ASSERT_EQ(store.begin_store(key, 3 * kBlock - 1, false, &place), KVC_TIER_OK);
+    ASSERT_EQ(place.memory().runs.size(), 1u) << step;
+    EXPECT_EQ(place.memory().bytes(), 3 * kBlock - 1);
+    store.end_store(&place, random() % 4 != 0);
+    kvc_tier_item item = {};
+    item.key = key_of(random() % (step + 1));
+    (void)store.perform(kvc::TierWork::kRemove, item);
+  }
+}
+
+TEST(HostTier, ObjectsInSeveralRunsAreWhole) {
+  kvc::HostStore store;
+  ASSERT_TRUE(store.open(64 * kBlock, nullptr).ok());
+  std::mt19937 random(2);
+  std::map<uint64_t, Bytes> stored;
+  size_t most_runs = 0;
+  for (uint64_t step = 0; step < 500; ++step) {
+    const Bytes bytes = payload_of(step, 0, random() % (9 * kBlock));
+    const auto size = static_cast<int64_t>(bytes.size());
+    kvc::HostStore::Place place;
+    ASSERT_EQ(store.begin_store(key_of(step), size, false, &place), KVC_TIER_OK);
+    most_runs = std::max(most_runs, place.memory().runs.size());
+    const int64_t cut = size > 0 ? static_cast<int64_t>(random() % bytes.size()) : 0;
+    place.memory().write(0, bytes.data(), cut);
+    place.memory().write(cut, bytes.data() + cut, size - cut);
+    store.end_store(&place, true);
+    stored[step] = bytes;
+    const uint64_t other = random() % (step + 1);
+    const Bytes &expected = stored[other];
+    kvc::HostStore::Place read;
+    if (store.begin_load(key_of(other), static_cast<int64_t>(expected.size()), &read) != KVC_TIER_OK) continue;
+    Bytes found(expected.size(), 'x');
+    read.memory().read(0, found.data(), static_cast<int64_t>(found.size()));
+    EXPECT_TRUE(found == expected);
+    kvc_tier_item item = {};
+    item.key = key_of(other);
+    EXPECT_EQ(store.perform(kvc::TierWork::kRemove, item), KVC_TIER_OK);  // its blocks stay until the load ends
+    store.end_load(&read, true);
+  }
+  EXPECT_GT(most_runs, 2u);
+  kvc_tier_stats stats;
+  kvc_tier_stats_init(&stats);
+  store.fill(&stats);
+  EXPECT_EQ(stats.stores, 500);
+  EXPECT_GT(stats.loads, 50);
+  EXPECT_GT(stats.evictions, 50);
 }
 
 TEST(HostTier, AnObjectThatCannotFitIsRefused) {

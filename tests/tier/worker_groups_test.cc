@@ -64,8 +64,9 @@ struct Pools final : TierWorker::Owner {
   std::shared_ptr<LoadProgress> progress;
   bool ready_too_early = false;
 
-  bool read_page(const TierPage &, const std::atomic<bool> &, std::vector<uint8_t> *) override { return false; }
-  Written write_page(const TierPage &page, std::span<const uint8_t>) override {
+  int64_t object_bytes(const TierPage &) const override { return 100; }
+  bool read_page(const TierPage &, const std::atomic<bool> &, const ObjectMemory &) override { return false; }
+  Written write_page(const TierPage &page, const ObjectMemory &) override {
     ready_too_early = ready_too_early || progress->wait(progress->first_layer(page.group), false, nullptr).ok();
     if (failing == Page{page.group, page.block}) return Written::kOtherObject;
     written.emplace_back(page.group, page.block);

@@ -32,6 +32,20 @@ Status set_sync(std::string_view value, DiskTierOptions* options) {
                        static_cast<int>(value.size()), value.data());
 }
 
+Status set_reads(std::string_view value, DiskTierOptions* options) {
+  const struct {
+    std::string_view name;
+    DiskReads reads;
+  } all[] = {{"any", DiskReads::kAny}, {"blocking", DiskReads::kBlocking}, {"io_uring", DiskReads::kTogether}};
+  for (const auto& known : all) {
+    if (value != known.name) continue;
+    options->reads = known.reads;
+    return Status();
+  }
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "reads=%.*s is not one of any, blocking, io_uring",
+                       static_cast<int>(value.size()), value.data());
+}
+
 Status set_capacity(std::string_view value, DiskTierOptions* options) {
   int64_t bytes = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), bytes);
@@ -46,7 +60,8 @@ Status set_capacity(std::string_view value, DiskTierOptions* options) {
 Status parse(std::string_view text, DiskTierOptions* options) {
   options->capacity_bytes = kNoLimit;
   options->sync = DiskSync::kData;
-  constexpr std::string_view kDirectory = "directory=", kSync = "sync=", kCapacity = "capacity_bytes=";
+  constexpr std::string_view kDirectory = "directory=", kSync = "sync=", kCapacity = "capacity_bytes=",
+                             kReads = "reads=";
   while (!text.starts_with(kDirectory)) {
     const size_t end = text.find('&');
     const std::string_view option = text.substr(0, end);
@@ -56,6 +71,8 @@ Status parse(std::string_view text, DiskTierOptions* options) {
     }
     if (option.starts_with(kSync)) {
       KVC_TRY(set_sync(option.substr(kSync.size()), options));
+    } else if (option.starts_with(kReads)) {
+      KVC_TRY(set_reads(option.substr(kReads.size()), options));
     } else if (option.starts_with(kCapacity)) {
       KVC_TRY(set_capacity(option.substr(kCapacity.size()), options));
     } else {

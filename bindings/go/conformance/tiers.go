@@ -12,6 +12,7 @@ var (
 	syncs  = map[string]kvcache.TierSync{"": 0, "data": kvcache.TierSyncData, "none": kvcache.TierSyncNone, "full": kvcache.TierSyncFull}
 	stores = map[string]kvcache.TierStore{"": 0, "published": kvcache.TierStorePublished, "reused": kvcache.TierStoreReused,
 		"nothing": kvcache.TierStoreNothing, "evicted": kvcache.TierStoreEvicted}
+	reads = map[string]kvcache.TierReads{"": 0, "any": 0, "blocking": kvcache.TierReadsBlocking, "io_uring": kvcache.TierReadsIoUring}
 )
 
 // Waits for a suspend or resume.
@@ -31,7 +32,8 @@ var tiers = map[string]func(*script) ([]string, error){
 	"add_tier": quiet(func(s *script) error {
 		if s.has("host") {
 			return s.cache().AddHostTier(kvcache.HostTierOptions{CapacityBytes: int64(s.integer("capacity_bytes")),
-				Store: stores[s.words["store"]], MinTokens: int64(s.integer("min_tokens")), Medium: s.words["medium"]})
+				Store: stores[s.words["store"]], MinTokens: int64(s.integer("min_tokens")), Medium: s.words["medium"],
+				Pinned: s.has("pinned")})
 		}
 		folder := "KVCACHE_CONFORMANCE_SAVE"
 		if s.has("of_first") {
@@ -39,7 +41,8 @@ var tiers = map[string]func(*script) ([]string, error){
 		}
 		return s.cache().AddDiskTier(s.pathIn(folder, "directory"), kvcache.DiskTierOptions{
 			CapacityBytes: int64(s.integer("capacity_bytes")), Sync: syncs[s.words["sync"]], Store: stores[s.words["store"]],
-			MinTokens: int64(s.integer("min_tokens")), Medium: s.words["medium"]})
+			MinTokens: int64(s.integer("min_tokens")), Medium: s.words["medium"],
+			Reads: reads[s.words["reads"]]})
 	}),
 	"load_prefix": func(s *script) ([]string, error) {
 		job, hit, err := s.cache().LoadPrefix(s.query(), kvcache.LoadOptions{Priority: s.integer("priority"),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._errors import Closed, FileError, OutOfRange, Unsupported, _make_error
-from ._tiers import _SYNC, _number_of, _redis_library, _redis_options
+from ._tiers import _READS, _SYNC, _number_of, _redis_library, _redis_options
 
 KEY_BYTES = 32
 _VERSION = 2  # KVC_TIER_VERSION
@@ -177,10 +177,12 @@ class ObjectStore:
         self.max_job_objects: int = table.max_job_items
 
     @classmethod
-    def on_disk(cls, directory: str | os.PathLike[str], *, capacity_bytes: int = 0, sync: str = "data") -> ObjectStore:
+    def on_disk(cls, directory: str | os.PathLike[str], *, capacity_bytes: int = 0, sync: str = "data",
+                reads: str = "any") -> ObjectStore:
         """Objects in a folder, which several processes may share and which outlives them. Arguments: Cache.add_disk_tier()."""
         _number_of("ObjectStore.on_disk", "sync", sync, _SYNC)
-        options = f"capacity_bytes={capacity_bytes}&sync={sync}&directory={os.fsdecode(directory)}"
+        _number_of("ObjectStore.on_disk", "reads", reads, _READS)
+        options = f"capacity_bytes={capacity_bytes}&sync={sync}&reads={reads}&directory={os.fsdecode(directory)}"
         return cls(_disk_library(), options, _caller="ObjectStore.on_disk")
 
     @classmethod

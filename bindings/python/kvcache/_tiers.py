@@ -14,6 +14,7 @@ from ._prefixes import Media, PrefixHit, Prefixes, TokenIds
 
 _SYNC = {"data": 0, "none": 1, "full": 2}
 _STORE = {"published": 0, "reused": 1, "nothing": 2, "evicted": 3}
+_READS = {"any": 0, "blocking": 4, "io_uring": 8}
 
 
 def _number_of(function: str, name: str, value: str, values: dict[str, int]) -> int:
@@ -153,21 +154,26 @@ class Tiers(Prefixes):
     """The calls of Cache on its tiers."""
 
     def add_host_tier(self, capacity_bytes: int, *, store: str = "published", min_tokens: int = 0,
-                      medium: str | None = None) -> None:
+                      medium: str | None = None, pinned: bool = False) -> None:
         """Adds memory of this process that keeps published pages after they were evicted. It is below the tiers before it.
 
         Args:
             capacity_bytes: the objects used least recently are removed beyond it. At least 4096. Memory is taken when objects
                 fill it.
             store, min_tokens, medium: as in add_disk_tier().
+            pinned: for a cache on a GPU, which then copies pages to and from this memory directly. capacity_bytes is at least
+                65536, and all of it is allocated and locked now, which can take seconds.
 
         Raises:
-            Unsupported (no prefix_index, no fingerprint, a GPU, storage="none"), InvalidArgument, OutOfRange, OutOfMemory.
+            Unsupported (no prefix_index, no fingerprint, storage="none", pinned on the CPU), InvalidArgument, OutOfRange,
+            OutOfMemory.
         """
-        self._add_host_tier(capacity_bytes, _number_of("add_host_tier", "store", store, _STORE), min_tokens, medium or "")
+        self._add_host_tier(capacity_bytes, _number_of("add_host_tier", "store", store, _STORE), min_tokens, medium or "",
+                            pinned)
 
     def add_disk_tier(self, directory: str | os.PathLike[str], *, capacity_bytes: int = 0, sync: str = "data",
-                      store: str = "published", min_tokens: int = 0, medium: str | None = None) -> None:
+                      store: str = "published", min_tokens: int = 0, medium: str | None = None,
+                      reads: str = "any") -> None:
         """Adds a folder that keeps published pages, also after the process has ended. It is below the tiers before it.
 
         Args:
@@ -180,12 +186,16 @@ class Tiers(Prefixes):
             min_tokens: a publish of fewer tokens is not stored.
             medium: the name of the tier in messages of events, which no other tier has. None = "STORAGE"; of a host tier "CPU"
                 if the cache is on a GPU, else "HOST"; with a number if that is taken.
+            reads: "blocking": each thread of the tier reads one file at a time; "io_uring": several small ones at once, by
+                io_uring; "any": by io_uring where the kernel allows it.
 
         Raises:
-            Unsupported (no prefix_index, no fingerprint, a GPU, storage="none"), InvalidArgument, OutOfRange, FileError.
+            Unsupported (no prefix_index, no fingerprint, storage="none", "io_uring" where the kernel forbids it),
+            InvalidArgument, OutOfRange, FileError.
         """
         self._add_disk_tier(os.fsdecode(directory), capacity_bytes, _number_of("add_disk_tier", "sync", sync, _SYNC),
-                            _number_of("add_disk_tier", "store", store, _STORE), min_tokens, medium or "")
+                            _number_of("add_disk_tier", "store", store, _STORE), min_tokens, medium or "",
+                            _number_of("add_disk_tier", "reads", reads, _READS))
 
     def add_redis_tier(self, url: str = "redis://127.0.0.1:6379", *, prefix: str = "kvcache:", time_to_live: float = 0,
                        timeout: float = 1.0, threads: int = 8, lazy: bool = False, store: str = "published",

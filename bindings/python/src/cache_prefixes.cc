@@ -152,11 +152,12 @@ void set_time(const Cache& self, int64_t now) {
 }
 
 void add_disk_tier(const Cache& self, const char* directory, int64_t capacity_bytes, int64_t sync, int64_t store,
-                   int64_t min_tokens, const char* medium) {
+                   int64_t min_tokens, const char* medium, uint32_t flags) {
   auto handle = self.open();
   kvc_tier_config config;
   kvc_tier_config_init(&config);
   config.directory = directory;
+  config.flags = flags;
   config.capacity_bytes = capacity_bytes;
   config.sync = saturate(sync);
   config.store = saturate(store);
@@ -165,11 +166,12 @@ void add_disk_tier(const Cache& self, const char* directory, int64_t capacity_by
   call_without_gil([&](kvc_error* error) { return kvc_cache_add_tier(handle->cache, &config, error); });
 }
 
-void add_host_tier(const Cache& self, int64_t capacity_bytes, int64_t store, int64_t min_tokens, const char* medium) {
+void add_host_tier(const Cache& self, int64_t capacity_bytes, int64_t store, int64_t min_tokens, const char* medium,
+                   bool pinned) {
   auto handle = self.open();
   kvc_tier_config config;
   kvc_tier_config_init(&config);
-  config.flags = KVC_TIER_HOST;
+  config.flags = pinned ? KVC_TIER_HOST | KVC_TIER_PINNED : KVC_TIER_HOST;
   config.capacity_bytes = capacity_bytes;
   config.store = saturate(store);
   config.min_tokens = min_tokens;
@@ -324,9 +326,9 @@ void Cache::bind_prefixes(nb::class_<Cache>& cls) {
            nb::arg("adapter"), nb::arg("media"), nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"),
            nb::arg("keep_private"))
       .def("_add_disk_tier", &add_disk_tier, nb::arg("directory"), nb::arg("capacity_bytes"), nb::arg("sync"),
-           nb::arg("store"), nb::arg("min_tokens"), nb::arg("medium"))
+           nb::arg("store"), nb::arg("min_tokens"), nb::arg("medium"), nb::arg("flags"))
       .def("_add_host_tier", &add_host_tier, nb::arg("capacity_bytes"), nb::arg("store"), nb::arg("min_tokens"),
-           nb::arg("medium"))
+           nb::arg("medium"), nb::arg("pinned"))
       .def("_suspend", &suspend, nb::arg("sequence"))
       .def("_resume", &resume, nb::arg("sequence"))
       .def("_add_plugin_tier", &add_plugin_tier, nb::arg("caller"), nb::arg("library"), nb::arg("options"),

@@ -65,6 +65,10 @@ int64_t FileOps::write_at(int fd, const void* data, int64_t bytes, int64_t offse
   return checked([&] { return int64_t{::pwrite(fd, data, static_cast<size_t>(bytes), offset)}; });
 }
 
+void FileOps::read_many(ReadRing& ring, FileRead* reads, int n, const std::function<void(int)>& done) {
+  ring.read(reads, n, done);
+}
+
 int FileOps::sync_data(int fd) {
   return checked([&] { return ::fdatasync(fd); });
 }

@@ -154,6 +154,10 @@ int64_t FileOps::write_at(int fd, const void* data, int64_t bytes, int64_t offse
   return count;
 }
 
+void FileOps::read_many(ReadRing& ring, FileRead* reads, int n, const std::function<void(int)>& done) {
+  ring.read(reads, n, done);
+}
+
 int FileOps::sync_data(int fd) { return result_of(FlushFileBuffers(handle_of(fd))); }
 
 int FileOps::sync_folder(int) { return 0; }  // rename_at waits until the name is on the disk

@@ -80,6 +80,13 @@ struct Counts {
   int64_t held;  // memory blocks and events that exist now
 };
 Counts counts();
+// Pinned memory of the host that exists now: number of blocks, and their bytes. And of all asynchronous copies so far:
+// the bytes of those that had no pinned memory on either side. CUDA passes these through a buffer of its own.
+struct PinnedCounts {
+  int64_t blocks, bytes, pageable_bytes;
+};
+PinnedCounts pinned_counts();
+void count_copy(const void* target, const void* source, size_t bytes);
 
 template <class T>
 uint64_t bits_of(T value) {

@@ -341,13 +341,6 @@ cudaError_t cudaFree(void* memory) {
   free(memory);
   return failed;
 }
-cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return cudaMalloc(memory, bytes); }
-cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
-  KVC_FAULT();
-  *device = host;
-  return cudaSuccess;
-}
-cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 // On memory of the device it is enqueued on the NULL stream.
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) { return cudaMemsetAsync(memory, value, bytes, nullptr); }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
@@ -370,6 +363,7 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   KVC_FAULT();
   ++total.copies;
+  cuda_emulation::count_copy(target, source, bytes);
   return enqueue(stream, {[=] { memcpy(target, source, bytes); }});
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {

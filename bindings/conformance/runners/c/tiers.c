@@ -17,10 +17,13 @@ static int32_t one_of(const char *key, const char *const *words) {
 static kvc_status add(void) {
   static const char *const sync[] = {"data", "none", "full", NULL};
   static const char *const store[] = {"published", "reused", "nothing", "evicted", NULL};
+  static const char *const reads[] = {"any", "blocking", "io_uring", NULL};
+  static const uint32_t read_flags[] = {0, KVC_TIER_BLOCKING, KVC_TIER_IO_URING};
   kvc_tier_config config;
   kvc_tier_config_init(&config);
+  config.flags = read_flags[one_of("reads", reads)];
   if (flag("host"))
-    config.flags = KVC_TIER_HOST;
+    config.flags = flag("pinned") ? KVC_TIER_HOST | KVC_TIER_PINNED : KVC_TIER_HOST;
   else
     config.directory = path_in(flag("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE", "directory");
   config.capacity_bytes = integer("capacity_bytes", 0);

@@ -14,12 +14,14 @@ from script import Script, operation
 def add_tier(s: Script) -> None:
     if s.has("host"):
         s.cache.add_host_tier(s.integer("capacity_bytes"), store=s.words.get("store", "published"),
-                              min_tokens=s.integer("min_tokens"), medium=s.words.get("medium"))  # fmt: skip
+                              min_tokens=s.integer("min_tokens"), medium=s.words.get("medium"),
+                              pinned=s.has("pinned"))  # fmt: skip
         return
     variable = "KVCACHE_CONFORMANCE_LOAD" if s.has("of_first") else "KVCACHE_CONFORMANCE_SAVE"
     s.cache.add_disk_tier(path_in(variable, s, "directory"), capacity_bytes=s.integer("capacity_bytes"),
                           sync=s.words.get("sync", "data"), store=s.words.get("store", "published"),
-                          min_tokens=s.integer("min_tokens"), medium=s.words.get("medium"))  # fmt: skip
+                          min_tokens=s.integer("min_tokens"), medium=s.words.get("medium"),
+                          reads=s.words.get("reads", "any"))  # fmt: skip
 
 
 @operation

@@ -51,8 +51,8 @@ pub use sys::kvc_stats as Stats;
 pub use tables::{Arrays, Part, Tables, TablesOptions};
 pub use tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
 pub use tiers::{
-    DiskTierOptions, HostTierOptions, LoadJob, LoadOptions, PendingLoad, PendingOptions, TierStore, TierSync,
-    TierTraffic,
+    DiskTierOptions, HostTierOptions, LoadJob, LoadOptions, PendingLoad, PendingOptions, TierReads, TierStore,
+    TierSync, TierTraffic,
 };
 pub use transfers::{ReceiveOptions, Transfer, TransferProgress};
 

@@ -54,6 +54,18 @@ fn medium_of(medium: &Option<String>) -> Result<Option<CString>> {
     medium.as_ref().map(|medium| path_of("medium", Path::new(medium))).transpose()
 }
 
+/// How the threads of a folder's tier read files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TierReads {
+    /// As `IoUring` where the kernel allows it, else as `Blocking`.
+    #[default]
+    Any,
+    /// Each thread reads one file at a time.
+    Blocking,
+    /// A thread reads several small files at once, by io_uring.
+    IoUring,
+}
+
 /// How a folder keeps pages. The default has no limit, and stores all that is published.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiskTierOptions {
@@ -66,6 +78,7 @@ pub struct DiskTierOptions {
     /// The name of the tier in messages of events, which no other tier has. `None`: "STORAGE"; of a host tier "CPU" if the cache
     /// is on a GPU, else "HOST"; with a number if that is taken.
     pub medium: Option<String>,
+    pub reads: TierReads,
 }
 
 /// How memory of this process keeps pages.
@@ -79,6 +92,9 @@ pub struct HostTierOptions {
     /// The name of the tier in messages of events, which no other tier has. `None`: "STORAGE"; of a host tier "CPU" if the cache
     /// is on a GPU, else "HOST"; with a number if that is taken.
     pub medium: Option<String>,
+    /// For a cache on a GPU, which then copies pages to and from this memory directly. `capacity_bytes` is at least 65536, and
+    /// all of it is allocated and locked when the tier is added, which can take seconds.
+    pub pinned: bool,
 }
 
 /// The pages of a load as in [`PrefixOptions`](crate::PrefixOptions), and what computing would cost instead.
@@ -177,6 +193,11 @@ impl Cache {
             store: options.store.raw(),
             min_tokens: wide(options.min_tokens),
             medium: medium.as_ref().map_or(null(), |medium| medium.as_ptr()),
+            flags: match options.reads {
+                TierReads::Any => 0,
+                TierReads::Blocking => sys::KVC_TIER_BLOCKING,
+                TierReads::IoUring => sys::KVC_TIER_IO_URING,
+            },
             ..Default::default()
         };
         // SAFETY: the config borrows two names for the time of the call.
@@ -187,7 +208,7 @@ impl Cache {
     pub fn add_host_tier(&self, options: &HostTierOptions) -> Result<()> {
         let medium = medium_of(&options.medium)?;
         let config = sys::kvc_tier_config {
-            flags: sys::KVC_TIER_HOST,
+            flags: sys::KVC_TIER_HOST | if options.pinned { sys::KVC_TIER_PINNED } else { 0 },
             capacity_bytes: time(options.capacity_bytes),
             store: options.store.raw(),
             min_tokens: wide(options.min_tokens),

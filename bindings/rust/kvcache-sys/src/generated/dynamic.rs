@@ -577,7 +577,7 @@ pub unsafe fn kvc_seq_load(cache: *mut kvc_cache, args: *const kvc_load_args, st
         None => { unsafe { failure("kvc_seq_load", error) } }
     }
 }
-#[doc = " Adds a tier to a cache. If several tiers have a page, it is loaded from the tier that was added first.\n   config  borrowed; its tier is adopted, and kvc_cache_destroy closes the tier\n The call may wait for I/O, because it lists the directory.\n Errors: INVALID_ARGUMENT (directory, tier, store, sync, medium or the capacity of a host tier), OUT_OF_RANGE\n (capacity_bytes, min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of\n kvcache_tier.h, or flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1."]
+#[doc = " Adds a tier to a cache. If several tiers have a page, it is loaded from the tier that was added first.\n   config  borrowed; its tier is adopted, and kvc_cache_destroy closes the tier\n The call may wait for I/O, because it lists the directory.\n Errors: INVALID_ARGUMENT (directory, tier, store, sync, medium, flags that exclude each other, or the capacity of a host\n tier), OUT_OF_RANGE (capacity_bytes, min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier,\n another version of kvcache_tier.h, unknown flags, KVC_TIER_PINNED on the CPU, or KVC_TIER_IO_URING where the kernel\n forbids it), IO (the directory cannot be used), OUT_OF_MEMORY (also if the device cannot lock as much memory). After a\n failure, the cache has no new tier. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_add_tier(cache: *mut kvc_cache, config: *const kvc_tier_config, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_add_tier) {

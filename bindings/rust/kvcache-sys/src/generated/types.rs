@@ -2326,6 +2326,12 @@ pub const KVC_TIER_SYNC_FULL: kvc_tier_sync = 2;
 pub type kvc_tier_sync = ::core::ffi::c_uint;
 #[doc = " the tier is memory of this process, of at most capacity_bytes. It keeps the pages that the pools\nevict"]
 pub const KVC_TIER_HOST: kvc_tier_flag = 1;
+#[doc = " with KVC_TIER_HOST, in a cache on a GPU: the memory is locked, and the GPU copies pages to and\nfrom it directly. kvc_cache_add_tier allocates all of it, which can take seconds, and\nkvc_cache_destroy frees it"]
+pub const KVC_TIER_PINNED: kvc_tier_flag = 2;
+#[doc = " disk: each thread of the tier reads one file at a time, in system calls that block. Without this\nflag, a thread reads several small objects at once by io_uring, where the kernel allows that"]
+pub const KVC_TIER_BLOCKING: kvc_tier_flag = 4;
+#[doc = " disk: if the kernel does not allow io_uring, kvc_cache_add_tier returns UNSUPPORTED with the\nreason. Not with KVC_TIER_BLOCKING"]
+pub const KVC_TIER_IO_URING: kvc_tier_flag = 8;
 pub type kvc_tier_flag = ::core::ffi::c_uint;
 #[doc = " all pages"]
 pub const KVC_TIER_STORE_PUBLISHED: kvc_tier_store = 0;
@@ -2348,11 +2354,11 @@ pub struct kvc_tier_config {
     pub directory: *const ::core::ffi::c_char,
     #[doc = " nullable; adopted: a tier that the engine implements"]
     pub tier: *const kvc_tier,
-    #[doc = " disk and host: the largest size of all objects. When it is exceeded, the least recently used\nobjects are removed. Disk: 0 = no limit. Host: at least 4096; memory is allocated only when\nobjects need it"]
+    #[doc = " disk and host: the largest size of all objects. When it is exceeded, the least recently used\nobjects are removed. Disk: 0 = no limit. Host: at least 4096; memory is allocated only when\nobjects need it. KVC_TIER_PINNED: at least 65536"]
     pub capacity_bytes: i64,
     #[doc = " KVC_TIER_STORE_*"]
     pub store: i32,
-    #[doc = " KVC_TIER_HOST or 0"]
+    #[doc = " KVC_TIER_HOST, PINNED, BLOCKING, IO_URING, or 0"]
     pub flags: u32,
     #[doc = " >= 0: a publish of fewer tokens is not stored"]
     pub min_tokens: i64,

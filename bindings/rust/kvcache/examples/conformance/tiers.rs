@@ -32,7 +32,13 @@ fn add_tier(s: &Script) -> Done<Results> {
     let (capacity_bytes, min_tokens) = (s.number("capacity_bytes")?, s.number("min_tokens")?);
     let medium = s.word("medium").map(String::from);
     if s.has("host") {
-        s.cache()?.add_host_tier(&HostTierOptions { capacity_bytes, store, min_tokens, medium })?;
+        s.cache()?.add_host_tier(&HostTierOptions {
+            capacity_bytes,
+            store,
+            min_tokens,
+            medium,
+            pinned: s.has("pinned"),
+        })?;
         return Ok(Vec::new());
     }
     let options = DiskTierOptions {
@@ -46,6 +52,12 @@ fn add_tier(s: &Script) -> Done<Results> {
         store,
         min_tokens,
         medium,
+        reads: match s.word("reads") {
+            None | Some("any") => TierReads::Any,
+            Some("blocking") => TierReads::Blocking,
+            Some("io_uring") => TierReads::IoUring,
+            Some(word) => return unknown(word),
+        },
     };
     let folder = if s.has("of_first") { "KVCACHE_CONFORMANCE_LOAD" } else { "KVCACHE_CONFORMANCE_SAVE" };
     s.cache()?.add_disk_tier(path_in(folder, s, "directory")?, &options)?;

@@ -244,6 +244,8 @@ fn a_resumed_sequence_goes_on() {
     assert_eq!(cache.resume(sequence).unwrap_err().status(), Status::ORDER);
     let error = cache.add_host_tier(&HostTierOptions { capacity_bytes: 10, ..HostTierOptions::default() }).unwrap_err();
     assert!(error.message().starts_with("Cache::add_host_tier: capacity_bytes is 10"), "{error}");
+    let pinned = HostTierOptions { capacity_bytes: 1 << 20, pinned: true, ..HostTierOptions::default() };
+    assert_eq!(cache.add_host_tier(&pinned).unwrap_err().status(), Status::UNSUPPORTED); // it is on the CPU
     drop(cache.suspend(sequence).unwrap()); // cancels it, or it had ended
     cache.check_invariants().unwrap();
 }

@@ -149,6 +149,9 @@ final class Abi {
   static final int KVC_TIER_SYNC_NONE = 1;
   static final int KVC_TIER_SYNC_FULL = 2;
   static final int KVC_TIER_HOST = 1;
+  static final int KVC_TIER_PINNED = 2;
+  static final int KVC_TIER_BLOCKING = 4;
+  static final int KVC_TIER_IO_URING = 8;
   static final int KVC_TIER_STORE_PUBLISHED = 0;
   static final int KVC_TIER_STORE_REUSED = 1;
   static final int KVC_TIER_STORE_NOTHING = 2;

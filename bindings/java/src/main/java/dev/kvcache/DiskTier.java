@@ -37,12 +37,29 @@ public final class DiskTier {
     }
   }
 
+  /** How the threads of the tier read files. */
+  public enum Reads {
+    /** As IO_URING where the kernel allows it, else as BLOCKING. */
+    ANY(0),
+    /** Each thread reads one file at a time. */
+    BLOCKING(Abi.KVC_TIER_BLOCKING),
+    /** A thread reads several small files at once, by io_uring. */
+    IO_URING(Abi.KVC_TIER_IO_URING);
+
+    final int value;
+
+    Reads(int value) {
+      this.value = value;
+    }
+  }
+
   private final Path directory;
   private long capacityBytes;
   private Sync sync = Sync.DATA;
   private Store store = Store.PUBLISHED;
   private long minTokens;
   private String medium;
+  private Reads reads = Reads.ANY;
 
   private DiskTier(Path directory) {
     this.directory = directory;
@@ -84,6 +101,11 @@ public final class DiskTier {
     return this;
   }
 
+  public DiskTier reads(Reads how) {
+    reads = how;
+    return this;
+  }
+
   Mem write(String function, Arena arena) {
     Mem config = arena.struct(Abi.TierConfig.SIZE);
     config.putLong(Abi.TierConfig.DIRECTORY, arena.text(Checks.given(function, "directory", directory).toString()));
@@ -92,6 +114,7 @@ public final class DiskTier {
     config.putInt(Abi.TierConfig.STORE, Checks.given(function, "store", store).value);
     config.putLong(Abi.TierConfig.MIN_TOKENS, minTokens);
     config.putLong(Abi.TierConfig.MEDIUM, arena.text(medium));
+    config.putInt(Abi.TierConfig.FLAGS, Checks.given(function, "reads", reads).value);
     return config;
   }
 }

@@ -6,6 +6,7 @@ public final class HostTier {
   private DiskTier.Store store = DiskTier.Store.PUBLISHED;
   private long minTokens;
   private String medium;
+  private boolean pinned;
 
   private HostTier(long capacityBytes) {
     this.capacityBytes = capacityBytes;
@@ -36,9 +37,18 @@ public final class HostTier {
     return this;
   }
 
+  /**
+   * For a cache on a GPU, which then copies pages to and from this memory directly. The capacity is at least 65536, and all of it
+   * is allocated and locked when the tier is added, which can take seconds.
+   */
+  public HostTier pinned() {
+    pinned = true;
+    return this;
+  }
+
   Mem write(String function, Arena arena) {
     Mem config = arena.struct(Abi.TierConfig.SIZE);
-    config.putInt(Abi.TierConfig.FLAGS, Abi.KVC_TIER_HOST);
+    config.putInt(Abi.TierConfig.FLAGS, Abi.KVC_TIER_HOST | (pinned ? Abi.KVC_TIER_PINNED : 0));
     config.putLong(Abi.TierConfig.CAPACITY_BYTES, capacityBytes);
     config.putInt(Abi.TierConfig.STORE, Checks.given(function, "store", store).value);
     config.putLong(Abi.TierConfig.MIN_TOKENS, minTokens);

@@ -145,6 +145,7 @@ class TiersTest {
       assertTrue(error.getMessage().startsWith("Cache.resume: "), error.getMessage());
       error = refused(Status.INVALID_ARGUMENT, () -> cache.addHostTier(HostTier.of(10)));
       assertTrue(error.getMessage().startsWith("Cache.addHostTier: capacityBytes is 10"), error.getMessage());
+      refused(Status.UNSUPPORTED, () -> cache.addHostTier(HostTier.of(1 << 20).pinned())); // it is on the CPU
       cache.checkInvariants();
     }
   }

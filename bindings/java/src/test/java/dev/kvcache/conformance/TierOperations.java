@@ -22,16 +22,18 @@ final class TierOperations {
   static void register(Map<String, Consumer<Script>> operations) {
     operations.put("add_tier", s -> {
       if (s.has("host")) {
-        s.cache().addHostTier(HostTier.of(s.integer("capacity_bytes", 0))
+        HostTier tier = HostTier.of(s.integer("capacity_bytes", 0))
             .store(DiskTier.Store.valueOf(s.word("store", "published").toUpperCase(Locale.ROOT)))
-            .minTokens(s.integer("min_tokens", 0)).medium(s.word("medium", null)));
+            .minTokens(s.integer("min_tokens", 0)).medium(s.word("medium", null));
+        s.cache().addHostTier(s.has("pinned") ? tier.pinned() : tier);
         return;
       }
       String folder = s.has("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE";
       s.cache().addDiskTier(DiskTier.in(SaveOperations.path(folder, s, "directory")).capacityBytes(s.integer("capacity_bytes", 0))
           .sync(DiskTier.Sync.valueOf(s.word("sync", "data").toUpperCase(Locale.ROOT)))
           .store(DiskTier.Store.valueOf(s.word("store", "published").toUpperCase(Locale.ROOT)))
-          .minTokens(s.integer("min_tokens", 0)).medium(s.word("medium", null)));
+          .minTokens(s.integer("min_tokens", 0)).medium(s.word("medium", null))
+          .reads(DiskTier.Reads.valueOf(s.word("reads", "any").toUpperCase(Locale.ROOT))));
     });
     operations.put("load_prefix", TierOperations::load);
     operations.put("attach_pending", s -> {
