@@ -123,7 +123,7 @@ TEST(TiersEvents, MessagesNameTheMedium) {
 
 TEST(TiersEvents, AMediumIsATextThatNoOtherTierHas) {
   ToldTiers t;
-  ASSERT_EQ(t.engine.add_host(1 << 20, "12345678901234567890123456789012"), KVC_OK);
+  ASSERT_EQ(t.engine.add_host(1 << 20, false, nullptr, "12345678901234567890123456789012"), KVC_OK);
   const auto add = [&](const char *medium, const char *mention) {
     kvc_tier_config config;
     kvc_tier_config_init(&config);

@@ -112,10 +112,9 @@ class TieredEngine {
     config.min_tokens = min_tokens;
     return kvc_cache_add_tier(made, &config, nullptr);
   }
-  kvc_status add_host(int64_t bytes, const char *medium) { return add_host(bytes, false, nullptr, medium); }
   // With KVC_TEST_PINNED=1, the memory is pinned, and has as many blocks, which are 16 times as large.
   kvc_status add_host(int64_t bytes, bool pinned = std::getenv("KVC_TEST_PINNED") != nullptr,
-                      kvc_error *error = nullptr) {
+                      kvc_error *error = nullptr, const char *medium = nullptr) {
     kvc_tier_config config;
     kvc_tier_config_init(&config);
     config.flags = pinned ? KVC_TIER_HOST | KVC_TIER_PINNED : KVC_TIER_HOST;

@@ -167,10 +167,10 @@ KVC_INLINE void decode_any_tile(const View& view, const DecodeKeys& keys, const 
                                 DecodePipeline& pipeline) {
   if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, keys, tile, whole, pipeline);
   if (rows == 4) decode_tile<Format, 4, kHeadDim>(view, keys, tile, whole, pipeline);
-  if constexpr (!Format::kNibbles) {
+  if constexpr (!kHasFewTiles<Format>) {
     if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, keys, tile, whole, pipeline);
   }
-  if constexpr (!Format::kNibbles && kMaxTileRows >= 8) {
+  if constexpr (!kHasFewTiles<Format> && kMaxTileRows >= 8) {
     if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, keys, tile, whole, pipeline);
   }
 }
@@ -336,9 +336,8 @@ static void decode_rows(const View& view, DecodePass pass) {
 template <class Format, int kHeadDim>
 static void decode_item(const View& view) {
   DecodePass pass = {};
-  pass.kernel = {begin_decode<Format>, decode_head<Format, kHeadDim>, Format::natural_order,
-                 Format::kTokenScales, Format::kZeroPoints,           Format::kNibbles,
-                 Format::kFarInL1};
+  pass.kernel = {begin_decode<Format>, decode_head<Format, kHeadDim>, Format::natural_order, Format::kTokenScales,
+                 Format::kZeroPoints,  kHasFewTiles<Format>,          Format::kFarInL1};
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
   decode_rows(view, pass);

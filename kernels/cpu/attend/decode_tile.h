@@ -26,6 +26,9 @@
 namespace kvc::kernels::KVC_TARGET {
 
 static constexpr int kMaxTileRows = kLanes < 8 ? kLanes : 8;
+// Whether tiles have 1 or 4 rows only, so that there is less code.
+template <class Format>
+static constexpr bool kHasFewTiles = kFewTiles || Format::kNibbles;
 
 // The place of a tile in the scratch, and the masks of its rows.
 struct DecodeTile {

@@ -12,6 +12,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 using F32 = __m256;
 static constexpr int kLanes = 8, kTileRows = 6, kTileVectors = 2, kValueAccumulators = 8;
+static constexpr bool kFewTiles = false;
 
 KVC_INLINE F32 zero() { return _mm256_setzero_ps(); }
 KVC_INLINE F32 set1(float x) { return _mm256_set1_ps(x); }

@@ -12,6 +12,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 using F32 = __m512;
 static constexpr int kLanes = 16, kTileRows = 6, kTileVectors = 4, kValueAccumulators = 16;
+static constexpr bool kFewTiles = false;
 
 KVC_INLINE F32 zero() { return _mm512_setzero_ps(); }
 KVC_INLINE F32 set1(float x) { return _mm512_set1_ps(x); }

@@ -13,6 +13,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 using F32 = float32x4_t;
 static constexpr int kLanes = 4, kTileRows = 6, kTileVectors = 4, kValueAccumulators = 16;
+static constexpr bool kFewTiles = false;
 
 KVC_INLINE F32 zero() { return vdupq_n_f32(0.0f); }
 KVC_INLINE F32 set1(float x) { return vdupq_n_f32(x); }

@@ -15,6 +15,7 @@ typedef int32_t I32 __attribute__((vector_size(16)));
 // The register tile of the panel kernel has kTileRows rows of kTileVectors * kLanes floats. The decode kernel keeps
 // kValueAccumulators vectors of o in registers.
 static constexpr int kLanes = 4, kTileRows = 4, kTileVectors = 2, kValueAccumulators = 8;
+static constexpr bool kFewTiles = true;
 
 KVC_INLINE F32 zero() { return F32{}; }
 KVC_INLINE F32 set1(float x) { return F32{x, x, x, x}; }
