@@ -55,7 +55,8 @@ debian() {
   tar -xf "$archive" --directory "$place/debian"
   cp -r "$recipes/debian" "$place/debian/libkvcache-$version"
   ( cd "$place/debian/libkvcache-$version"
-    DEB_BUILD_PROFILES=${quick:+pkg.libkvcache.quick} dpkg-buildpackage --unsigned-source --unsigned-changes )
+    DEB_BUILD_PROFILES=${quick:+pkg.libkvcache.quick} DEB_BUILD_OPTIONS=${quick:+noautodbgsym} \
+      dpkg-buildpackage --unsigned-source --unsigned-changes )
   lintian --fail-on error,warning --info --suppress-tags initial-upload-closes-no-bugs "$place"/debian/*.changes # nothing was requested yet
   dpkg --root="$prefix" --force-depends --log=/dev/null --install "$place"/debian/libkvcache*_"$version"-*.deb
   use "$prefix/usr" "$prefix/usr/lib/$multiarch/pkgconfig"
