@@ -303,12 +303,12 @@ class Program {
     ok("kvc_events_snapshot", kvc_events_snapshot(cache.get(), &events, &range, &error_));
     EXPECT_EQ(range.count, 1);
     did("kvc_forward_select");  // select_test.cc calls it
-    // Tiers and transfers are for the CPU alone (sections 16 and 17 of the header): tests/api/tiers_test.cc and
-    // tests/transfer call them.
-    for (const char *name : {"kvc_cache_add_tier", "kvc_prefix_load", "kvc_job_poll", "kvc_job_cancel",
-                             "kvc_cache_job_descriptor", "kvc_cache_tier_traffic", "kvc_seq_suspend", "kvc_seq_resume",
-                             "kvc_cache_set_transport", "kvc_transfer_receive", "kvc_transfer_describe",
-                             "kvc_transfer_send", "kvc_transfer_poll", "kvc_transfer_cancel"}) {
+    // Other tests call the functions of tiers (api.tiers_on_the_emulated_gpu) and of transfers (tests/transfer).
+    for (const char *name :
+         {"kvc_cache_add_tier", "kvc_prefix_load", "kvc_job_poll", "kvc_job_cancel", "kvc_prefix_attach_pending",
+          "kvc_seq_pending", "kvc_cache_job_descriptor", "kvc_cache_tier_traffic", "kvc_seq_suspend", "kvc_seq_resume",
+          "kvc_cache_set_transport", "kvc_transfer_receive", "kvc_transfer_describe", "kvc_transfer_send",
+          "kvc_transfer_poll", "kvc_transfer_cancel"}) {
       did(name);
     }
     ok("kvc_prefix_attach", kvc_prefix_attach(cache.get(), &query, nullptr, &hit, &other, &error_));
