@@ -303,7 +303,7 @@ class Program {
     ok("kvc_events_snapshot", kvc_events_snapshot(cache.get(), &events, &range, &error_));
     EXPECT_EQ(range.count, 1);
     did("kvc_forward_select");  // select_test.cc calls it
-    // Other tests call the functions of tiers (api.tiers_on_the_emulated_gpu) and of transfers (tests/transfer).
+    // Other tests call the functions of tiers (cuda.tiers) and of transfers (tests/transfer).
     for (const char *name :
          {"kvc_cache_add_tier", "kvc_prefix_load", "kvc_job_poll", "kvc_job_cancel", "kvc_prefix_attach_pending",
           "kvc_seq_pending", "kvc_cache_job_descriptor", "kvc_cache_tier_traffic", "kvc_seq_suspend", "kvc_seq_resume",
