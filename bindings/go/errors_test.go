@@ -53,6 +53,7 @@ func callsOfCache(c *Cache) map[string]error {
 	found["AddDiskTier"] = c.AddDiskTier("tier", DiskTierOptions{})
 	found["AddHostTier"] = c.AddHostTier(HostTierOptions{CapacityBytes: 4096})
 	_, found["Suspend"] = c.Suspend(1)
+	_, _, found["Pending"] = c.Pending(1)
 	_, found["Resume"] = c.Resume(1)
 	_, found["TierTraffic"] = c.TierTraffic()
 	_, found["Receive"] = c.Receive(1, ReceiveOptions{})
@@ -107,6 +108,7 @@ func callsOfLoadJob(j *LoadJob) map[string]error {
 	_, _, found["Poll"] = j.Poll()
 	_, found["Wait"] = j.Wait(background)
 	_, found["Descriptor"] = j.Descriptor()
+	_, _, found["Attach"] = j.Attach(PendingOptions{})
 	return found
 }
 
