@@ -26,7 +26,7 @@ class DiskDamage : public testing::Test {
     ASSERT_EQ(good_.size(), 3 * 4096u);
   }
 
-  // There are no scans for files of other processes, because they would find files that a test is writing.
+  // There is at most one scan for files of other processes, because more would find files that a test is writing.
   DiskTierOptions options() const {
     DiskTierOptions options = disk_options(folder_);
     options.rescan_ms = 1 << 30;
@@ -46,10 +46,11 @@ class DiskDamage : public testing::Test {
     struct stat status;
     return lstat(path.c_str(), &status) == 0;
   }
-  // Gives the file of object 1 these bytes. A load then misses, and the file is deleted.
+  // Gives the file of object 1 these bytes. A load then misses, and the file is deleted. The first miss of a lookup
+  // requests a scan, which may find the file before the load does.
   void expect_miss(const Bytes &bytes, const std::string &what) {
-    write(path(1), bytes);
     const int64_t damaged = tier_->stats().damaged;
+    write(path(1), bytes);
     Bytes loaded(kBytes, 'x');
     EXPECT_EQ(tier_->load(1, &loaded), KVC_TIER_MISS) << what;
     EXPECT_FALSE(exists(path(1))) << what;
