@@ -24,7 +24,7 @@ struct DecodeKernel {
                DecodePipeline& pipeline);
   void (*natural_order)(const float* o, float* row, int dims);
   bool token_scales, zero_points, few_tiles;  // few_tiles: tiles have 1 or 4 rows
-  bool far_in_l1;                             // Format::kFarInL1
+  bool far_in_l1;                             // Format::kFarInL1, if the head dim is a constant
 };
 
 // A pass over the keys, for the rows [row_begin, row_end) of the kv heads [head_begin, head_end).
@@ -336,8 +336,13 @@ static void decode_rows(const View& view, DecodePass pass) {
 template <class Format, int kHeadDim>
 static void decode_item(const View& view) {
   DecodePass pass = {};
-  pass.kernel = {begin_decode<Format>, decode_head<Format, kHeadDim>, Format::natural_order, Format::kTokenScales,
-                 Format::kZeroPoints,  kHasFewTiles<Format>,          Format::kFarInL1};
+  pass.kernel = {begin_decode<Format>,
+                 decode_head<Format, kHeadDim>,
+                 Format::natural_order,
+                 Format::kTokenScales,
+                 Format::kZeroPoints,
+                 kHasFewTiles<Format>,
+                 Format::kFarInL1 && kHeadDim != 0};
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
   decode_rows(view, pass);

@@ -210,7 +210,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
                                                  : KeyRows{following.rows + (ahead - kKeyBlock), following.offset};
           const unsigned char* const* far_rows = keys.far.block->k + k + first;
           constexpr bool kReload = Format::kVecBytes >= 64;  // f16 (two vectors in a line) is faster without reload
-          prefetch_far<Format::kFarInL1>((kReload ? reload(far_rows) : far_rows)[i] + keys.far.k_offset + byte);
+          prefetch_far<false>((kReload ? reload(far_rows) : far_rows)[i] + keys.far.k_offset + byte);
           prefetch((kReload ? reload(near.rows) : near.rows)[i] + near.offset + byte);
         }
       };
@@ -236,7 +236,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
       }
     }
     for (int i = 0; i < kKeys && tail != 0; ++i) {
-      prefetch_far<Format::kFarInL1>(far[k + i] + chunks * Format::kVecBytes);
+      prefetch_far<false>(far[k + i] + chunks * Format::kVecBytes);
       add_chunks.template operator()<1>(i, chunks, tail);
     }
     F32 dots = sum_each(sums);

@@ -33,7 +33,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
   const auto prefetch_vector = [&](int key, int i) __attribute__((always_inline)) {
     if (!begins_line<Format>(i)) return;
     const int64_t byte = i * Format::kVecBytes;
-    prefetch_far<Format::kFarInL1>(far[key] + byte);
+    prefetch_far<Format::kFarInL1 && kRowBytes != 0>(far[key] + byte);
     const int ahead = key + kNearKeys - kKeyBlock;
     if (ahead < 0) {
       prefetch(current[key + kNearKeys] + byte);
