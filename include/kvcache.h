@@ -2883,8 +2883,8 @@ static inline void kvc_pending_options_init(kvc_pending_options *options) {
   options->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Makes a new sequence that has the prefix that a job of kvc_prefix_load loads, without waiting for the job. "Pending" above
- * says what works before the job has ended. The length of the sequence is a multiple of the page size. Without
+/* Makes a new sequence with the prefix of a load that still runs (kvc_prefix_load). "Pending" above says what works before
+ * the job has ended. The length of the sequence is a multiple of the page size. Without
  * KVC_PREFIX_ALLOW_ALL in the query of the load, it is less than num_tokens of the query. Several sequences can be attached
  * to one job, and they share its pages. From this call on, the job loads all pages of the group that has the first layer,
  * then those of the next group, and so on. Layers in several groups are ready earlier than in one, and a job that ends early

@@ -17,9 +17,8 @@
 //   kNibbles          whether elements have 4 bits. Then the decode kernel has only tiles of 1 and 4 rows, and only 128
 //                     as a constant head dim, which halves its code
 //   kRowFactors       whether query_factor multiplies the scores, because q times the factor may not be exact in bf16
-//   kFarInL1          decode kernel: whether far prefetches of adjacent rows go to the level-1 cache. Those of other
-//   rows
-//                     go to the level-2 cache
+//   kFarInL1          decode kernel: whether far prefetches of adjacent rows go to the level-1 cache. All other far
+//                     prefetches go to the level-2 cache
 //   kDecodeRows       the most rows of a kv head for which the decode kernel is faster. The panel kernel packs K and V
 //                     once for all rows. The decode kernel converts them once for each tile of 8 rows
 //   kRows             panel kernel: rows of a register tile
